@@ -1,0 +1,271 @@
+package provisioner
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// An EventKind names what happened. Names and the fields that go with them are
+// part of the interface: they do not change.
+type EventKind string
+
+// What can happen, and the fields of [Event] that are set besides Seq, At and
+// Kind.
+const (
+	// EventLooked: a whole look at the fleet was applied. N: machines.
+	EventLooked EventKind = "looked"
+	// EventLeft: a machine was looked at and needs nothing now. Machine, Text.
+	// It is told when the reason changes.
+	EventLeft EventKind = "left"
+	// EventMachineFailed: a machine's record is at fault or could not be read.
+	// Machine, Err, Next when it is looked at again.
+	EventMachineFailed EventKind = "machine-failed"
+	// EventForgotten: a machine's record is gone. Machine.
+	EventForgotten EventKind = "forgotten"
+
+	// EventQueued: a machine waits for a place to start. Machine.
+	EventQueued EventKind = "queued"
+	// EventStarting: a machine has got its place. Machine.
+	EventStarting EventKind = "starting"
+	// EventAttempt: the broker is asked for an instance. Machine, Zone, Attempt.
+	EventAttempt EventKind = "attempt"
+	// EventAttemptFailed: it made none, or it was undone. Machine, Zone,
+	// Attempt, Err; Next and Text if it is tried again.
+	EventAttemptFailed EventKind = "attempt-failed"
+	// EventStarted: an instance runs and is recorded. Machine, Instance, Zone,
+	// Attempt.
+	EventStarted EventKind = "started"
+	// EventStartFailed: a start was given up. Machine, Err, often a *StartError.
+	EventStartFailed EventKind = "start-failed"
+	// EventStartCancelled: a start was dropped because its machine no longer
+	// wants it, or for shutdown. Machine, Text.
+	EventStartCancelled EventKind = "start-cancelled"
+	// EventZonesOut: no zone can be used now; waited for. Machine, Text, Next.
+	EventZonesOut EventKind = "zones-out"
+	// EventRecordFailed: an instance is there but could not be written down.
+	// Machine, Instance, Err.
+	EventRecordFailed EventKind = "record-failed"
+	// EventOrphan: an instance that could not be recorded could not be stopped
+	// either; tried again. Machine, Instance, Err, Next.
+	EventOrphan EventKind = "orphan"
+	// EventUndone: an instance that could not be recorded, or is not wanted
+	// any more, was stopped. Machine, Instance.
+	EventUndone EventKind = "undone"
+
+	// EventStopping: an instance of a dead machine is being stopped. Machine,
+	// Instance.
+	EventStopping EventKind = "stopping"
+	// EventStopped: it is stopped. Machine, Instance.
+	EventStopped EventKind = "stopped"
+	// EventStopFailed: it is not; tried again. Machine, Instance, Err, Next.
+	EventStopFailed EventKind = "stop-failed"
+	// EventKept: an instance outlives its record. Machine, Instance, Text.
+	EventKept EventKind = "kept"
+	// EventRemoved: the record of a dead machine was removed. Machine.
+	EventRemoved EventKind = "removed"
+	// EventRemoveFailed: it was not; tried again. Machine, Err, Next.
+	EventRemoveFailed EventKind = "remove-failed"
+	// EventUnknown: an instance that no machine claims was seen; it is left
+	// alone. Instance, Zone, Text.
+	EventUnknown EventKind = "unknown"
+
+	// EventMaintained: a container had its upkeep. Machine, Instance.
+	EventMaintained EventKind = "maintained"
+	// EventMaintainFailed: it had not. Machine, Instance, Err.
+	EventMaintainFailed EventKind = "maintain-failed"
+	// EventStatusFailed: a status could not be written. Machine, Text, Err.
+	EventStatusFailed EventKind = "status-failed"
+	// EventRetryReset: a failed machine starts anew. Machine.
+	EventRetryReset EventKind = "retry-reset"
+	// EventRetrySkipped: a machine is passed over by a retry signal. Machine,
+	// Text or Err.
+	EventRetrySkipped EventKind = "retry-skipped"
+
+	// EventZones: the list of zones was read. N: usable ones.
+	EventZones EventKind = "zones"
+	// EventZoneVanished: a zone is no longer listed, and machines are still in
+	// it. Zone, N.
+	EventZoneVanished EventKind = "zone-vanished"
+	// EventCallFailed: a call that is no single machine's failed; tried again.
+	// Text names the call. Err, Next.
+	EventCallFailed EventKind = "call-failed"
+	// EventCallStuck: a call ignores that its time is over. Text names the
+	// call, Machine whose it is.
+	EventCallStuck EventKind = "call-stuck"
+	// EventSettings: the harvest mode or the limits changed. Text.
+	EventSettings EventKind = "settings"
+
+	// EventShutdown: no new work is begun. N: calls still out.
+	EventShutdown EventKind = "shutdown"
+	// EventObserverFailed: an observer panicked and was cut off. N: its place
+	// in Config.Observers. Err.
+	EventObserverFailed EventKind = "observer-failed"
+	// EventsDropped: an observer was too slow and missed N events here.
+	EventsDropped EventKind = "events-dropped"
+)
+
+// An Event is one thing that happened. Which fields are set, its kind says.
+type Event struct {
+	Seq      uint64 // 1, 2, 3… for each Task; 0 for EventsDropped
+	At       time.Time
+	Kind     EventKind
+	Machine  MachineID
+	Instance InstanceID
+	Zone     ZoneName
+	Attempt  int
+	N        int
+	Next     time.Time // when it is tried again; zero: not by itself
+	Text     string
+	Err      error
+}
+
+// String gives the event in one line, without Seq and At.
+func (e Event) String() string {
+	var b strings.Builder
+	b.WriteString(string(e.Kind))
+	if e.Machine != "" {
+		fmt.Fprintf(&b, " machine=%s", e.Machine)
+	}
+	if e.Instance != "" {
+		fmt.Fprintf(&b, " instance=%s", e.Instance)
+	}
+	if e.Zone != "" {
+		fmt.Fprintf(&b, " zone=%s", e.Zone)
+	}
+	if e.Attempt != 0 {
+		fmt.Fprintf(&b, " attempt=%d", e.Attempt)
+	}
+	if e.N != 0 {
+		fmt.Fprintf(&b, " n=%d", e.N)
+	}
+	if !e.Next.IsZero() && !e.At.IsZero() {
+		fmt.Fprintf(&b, " next=%s", shortWait(e.Next.Sub(e.At)))
+	}
+	if e.Text != "" {
+		fmt.Fprintf(&b, " text=%q", e.Text)
+	}
+	if e.Err != nil {
+		fmt.Fprintf(&b, " err=%q", e.Err.Error())
+	}
+	return b.String()
+}
+
+// An Observer is told everything that happens, in order, by one goroutine at a
+// time, off the Task's loop. One that is slow gets an EventsDropped in the
+// place of what it missed; one that panics is cut off.
+type Observer interface {
+	Observe(Event)
+}
+
+// ObserverFunc makes an Observer of a function.
+type ObserverFunc func(Event)
+
+// Observe calls f.
+func (f ObserverFunc) Observe(e Event) { f(e) }
+
+// feed is one observer's bounded queue. Its goroutine lives only while there
+// is something to deliver, so nothing has to be closed.
+type feed struct {
+	to     Observer
+	limit  int
+	failed func(err error) // told once, when the observer panics
+
+	mu      sync.Mutex
+	queue   []Event
+	dropped int
+	running bool
+	dead    bool
+	idle    chan struct{} // closed when nothing is queued; nil while none waits
+}
+
+// put hands events over without waiting.
+func (f *feed) put(events []Event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dead {
+		return
+	}
+	for _, e := range events {
+		switch {
+		case len(f.queue) >= f.limit:
+			f.dropped++
+			continue
+		case f.dropped > 0:
+			f.queue = append(f.queue, Event{Kind: EventsDropped, At: e.At, N: f.dropped})
+			f.dropped = 0
+		}
+		f.queue = append(f.queue, e)
+	}
+	if !f.running && len(f.queue) > 0 {
+		f.running = true
+		go f.run()
+	}
+}
+
+func (f *feed) run() {
+	defer func() {
+		// A panic and a Goexit of the observer both end here with work left.
+		if r := recover(); r != nil {
+			f.cutOff(fmt.Errorf("observer panicked: %v", r))
+		} else {
+			f.cutOff(nil)
+		}
+	}()
+	for {
+		f.mu.Lock()
+		batch := f.queue
+		f.queue = nil
+		if len(batch) == 0 && f.dropped > 0 {
+			batch = []Event{{Kind: EventsDropped, N: f.dropped}}
+			f.dropped = 0
+		}
+		if len(batch) == 0 {
+			f.running = false
+			f.release()
+			f.mu.Unlock()
+			return
+		}
+		f.mu.Unlock()
+		for _, e := range batch {
+			f.to.Observe(e)
+		}
+	}
+}
+
+// cutOff ends a feed whose goroutine did not end by itself.
+func (f *feed) cutOff(err error) {
+	f.mu.Lock()
+	if !f.running {
+		f.mu.Unlock()
+		return
+	}
+	f.running, f.dead, f.queue = false, true, nil
+	f.release()
+	f.mu.Unlock()
+	if err == nil {
+		err = fmt.Errorf("observer ended its goroutine")
+	}
+	f.failed(err)
+}
+
+func (f *feed) release() {
+	if f.idle != nil {
+		close(f.idle)
+		f.idle = nil
+	}
+}
+
+// drained returns a channel that is closed once nothing is queued.
+func (f *feed) drained() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.idle == nil {
+		f.idle = make(chan struct{})
+		if !f.running {
+			defer f.release()
+		}
+	}
+	return f.idle
+}
