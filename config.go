@@ -1,0 +1,359 @@
+package provisioner
+
+import (
+	"reflect"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/juju/errors"
+)
+
+// A Config is all that a Task needs. It is copied by New. Broker, State and
+// Controller are required; every other field has a default.
+type Config struct {
+	// Controller names the host's controller. It goes into labels and tokens,
+	// so two controllers on one cloud must not share it. Required.
+	Controller string
+
+	// HostTag is what nonces begin with. Defaults to Controller.
+	HostTag string
+
+	// Broker and State are the host. Required.
+	Broker Broker
+	State  State
+
+	// Optional names capabilities explicitly. Defaults to those that Broker
+	// and State have themselves.
+	Optional Optional
+
+	// Changes delivers the ids of machines that have changed. The first
+	// delivery makes the Task read everything, whatever it names. Without it
+	// Run looks at everything when it begins.
+	Changes Stream[[]MachineID]
+
+	// Retry delivers a signal to try failed machines again (ST16). It needs a
+	// RetryLister.
+	Retry Stream[struct{}]
+
+	// Policy is the pure half: how to decide.
+	Policy Policy
+
+	// Limits bound what goes on at once.
+	Limits Limits
+
+	// StartLimiter and StopLimiter slow starts and stops down. They are
+	// waited for in the lane. Default to none.
+	StartLimiter Limiter
+	StopLimiter  Limiter
+
+	// LaunchTimeout bounds one Broker.Start. Defaults to 5 min; Off for none.
+	LaunchTimeout time.Duration
+
+	// CallTimeout bounds every other host call. Defaults to 1 min; Off for
+	// none.
+	CallTimeout time.Duration
+
+	// RollbackTimeout bounds the stop of an instance that could not be
+	// recorded. Defaults to 30 s; Off for none.
+	RollbackTimeout time.Duration
+
+	// ShutdownGrace is how long Run waits, when its context has ended, for
+	// calls that may leave something behind. Defaults to 30 s; Off for not at
+	// all.
+	ShutdownGrace time.Duration
+
+	// Resync is how often the whole fleet is looked at without a change,
+	// spread by ±10 %. Defaults to 10 min; Off for never.
+	Resync time.Duration
+
+	// ZoneRefresh is how old the list of zones may be when something is
+	// placed. Defaults to 1 min; Off reads it for each pass that places.
+	ZoneRefresh time.Duration
+
+	// Lease says whether this controller may act. Defaults to always.
+	Lease Lease
+
+	// Observers are told everything that happens.
+	Observers []Observer
+
+	// EventBuffer is how many events each observer may lag behind. Defaults
+	// to 4096.
+	EventBuffer int
+
+	// Clock is where all waiting is done; only Now and Timer are used.
+	// Defaults to the real one.
+	Clock clock.Clock
+
+	// Random gives random numbers for nonces and jitter; it may be called
+	// from several goroutines. Defaults to crypto/rand.
+	Random func() uint64
+}
+
+// A Policy is the part of a Config that decisions are made by: plain data.
+type Policy struct {
+	// Harvest says which instances may be stopped. Defaults to
+	// HarvestDestroyed.
+	Harvest HarvestMode
+
+	// Retry says how starts are tried again.
+	Retry RetryPolicy
+
+	// Tie orders zones with equal populations. Defaults to TieHash.
+	Tie TieBreak
+
+	// Backoff is how everything but starts is tried again: reads, stops,
+	// removals. Retries and Deadline are not looked at: it is never given up.
+	// RoundDelay defaults to 1 s here, and MaxDelay to 1 min.
+	Backoff RetryPolicy
+}
+
+func (p Policy) backoff(n int, r float64) time.Duration {
+	b := p.Backoff
+	if b.RoundDelay == 0 {
+		b.RoundDelay = time.Second
+	}
+	if b.MaxDelay == 0 {
+		b.MaxDelay = time.Minute
+	}
+	return b.wait(n, r)
+}
+
+// faults names every field that has no meaning.
+func (p Policy) faults() []error {
+	var faults []error
+	if err := p.Harvest.Validate(); err != nil {
+		faults = append(faults, errors.Annotate(err, "Policy.Harvest"))
+	}
+	if p.Tie > TieName {
+		faults = append(faults, errors.NotValidf("Policy.Tie %d: want TieHash or TieName:", p.Tie))
+	}
+	faults = append(faults, p.Retry.faults("Policy.Retry")...)
+	return append(faults, p.Backoff.faults("Policy.Backoff")...)
+}
+
+// Limits bound what goes on at once (ST17). They may be changed at any time
+// by Task.SetLimits; what is going on then ends by itself.
+type Limits struct {
+	// Starts is the number of starts at once. Defaults to 16.
+	Starts int
+	// ContainerStarts is the number of container starts at once on each host,
+	// within Starts. Defaults to 4.
+	ContainerStarts int
+	// Stops is the number of stops at once, and that of removals. Defaults
+	// to 16.
+	Stops int
+}
+
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		Starts:          positiveOr(l.Starts, 16),
+		ContainerStarts: positiveOr(l.ContainerStarts, 4),
+		Stops:           positiveOr(l.Stops, 16),
+	}
+}
+
+func positiveOr(n, def int) int {
+	if n == 0 {
+		return def
+	}
+	return n
+}
+
+func (l Limits) faults() []error {
+	var faults []error
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"Starts", l.Starts}, {"ContainerStarts", l.ContainerStarts}, {"Stops", l.Stops}} {
+		if f.value < 0 {
+			faults = append(faults, errors.NotValidf("Limits.%s %d: want 1 or more, or 0 for the default:", f.name, f.value))
+		}
+	}
+	return faults
+}
+
+// Optional holds the capabilities that a host may have besides Broker and
+// State. A field that is nil is looked for in the Broker or State itself, then
+// in what its Unwrap method (Unwrap() Broker, Unwrap() State) leads to, at most
+// 16 steps; the decorator is then bypassed for it. Task.Capabilities shows
+// what was found.
+type Optional struct {
+	// Of the broker.
+	Zones      ZoneLister
+	Deriver    ZoneDeriver
+	Finder     InstanceFinder
+	Maintainer Maintainer
+	Profiles   ProfileBroker
+	Namer      ProfileNamer
+	Traits     TraitsReporter
+
+	// Of the state.
+	Status        StatusWriter
+	Life          LifeSetter
+	Retries       RetryLister
+	Groups        GroupFinder
+	Authenticator Authenticator
+	Agents        AgentFinder
+	Intents       IntentStore
+	SparedStore   SparedStore
+	ProfileState  ProfileState
+}
+
+// A Capability is one optional ability of the host, and where it was found.
+type Capability struct {
+	Name    string // the interface's, such as "ZoneLister"
+	Found   string // "config", "broker", "state", "broker, unwrapped", "state, unwrapped"; empty: absent
+	Without string // what the Task does without it
+}
+
+// find resolves every capability once.
+func (o Optional) find(b Broker, s State) (Optional, []Capability) {
+	var list []Capability
+	brokers, states := chain(b), chain(s)
+	findOne(&list, &o.Zones, "broker", brokers, "starts carry no zone")
+	findOne(&list, &o.Deriver, "broker", brokers, "start parameters imply no zones")
+	findOne(&list, &o.Finder, "broker", brokers, "instances are not searched by label")
+	findOne(&list, &o.Maintainer, "broker", brokers, "running containers get no upkeep")
+	findOne(&list, &o.Profiles, "broker", brokers, "LXD profiles are not changed")
+	findOne(&list, &o.Namer, "broker", brokers, "the profiles asked for are recorded")
+	findOne(&list, &o.Traits, "broker", brokers, "the broker promises nothing about itself")
+	findOne(&list, &o.Status, "state", states, "progress is shown in events only, and failed machines start again after a restart")
+	findOne(&list, &o.Life, "state", states, "machines that die before they were provisioned are reported and not removed")
+	findOne(&list, &o.Retries, "state", states, "retry signals find nothing")
+	findOne(&list, &o.Groups, "state", states, "groups come with StartInfo")
+	findOne(&list, &o.Authenticator, "state", states, "starts carry no credentials")
+	findOne(&list, &o.Agents, "state", states, "agent binaries come with StartInfo")
+	findOne(&list, &o.Intents, "state", states, "attempts are not stored before they are made")
+	findOne(&list, &o.SparedStore, "state", states, "spared instances are remembered for the life of the Task")
+	findOne(&list, &o.ProfileState, "state", states, "there are no profile changes")
+	return o, list
+}
+
+// findOne fills field from the first value of the chain that can serve.
+func findOne[T any](list *[]Capability, field *T, owner string, values []any, without string) {
+	c := Capability{Name: reflect.TypeFor[T]().Name(), Without: without}
+	if any(*field) != nil {
+		c.Found = "config"
+	} else {
+		for i, v := range values {
+			if found, ok := v.(T); ok {
+				*field, c.Found = found, owner
+				if i > 0 {
+					c.Found += ", unwrapped"
+				}
+				break
+			}
+		}
+	}
+	*list = append(*list, c)
+}
+
+// chain is v and what its Unwrap leads to, 16 steps at most.
+func chain[T any](v T) []any {
+	var values []any
+	for range 17 {
+		if isNil(v) {
+			break
+		}
+		values = append(values, v)
+		u, ok := any(v).(interface{ Unwrap() T })
+		if !ok {
+			break
+		}
+		v = u.Unwrap()
+	}
+	return values
+}
+
+// isNil also finds the typed nils that a comparison with nil misses.
+func isNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	switch rv := reflect.ValueOf(v); rv.Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Func, reflect.Chan, reflect.Slice, reflect.Interface:
+		return rv.IsNil()
+	}
+	return false
+}
+
+// faults names every field that has no meaning (LC1).
+func (c Config) faults() []error {
+	var faults []error
+	bad := func(format string, args ...any) { faults = append(faults, errors.NotValidf(format+":", args...)) }
+	if c.Controller == "" {
+		bad("Controller %q: want the name of your controller", c.Controller)
+	}
+	if isNil(c.Broker) {
+		bad("Broker nil: want your broker")
+	}
+	if isNil(c.State) {
+		bad("State nil: want your state")
+	}
+	faults = append(faults, c.Policy.faults()...)
+	faults = append(faults, c.Limits.faults()...)
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"LaunchTimeout", c.LaunchTimeout}, {"CallTimeout", c.CallTimeout}, {"RollbackTimeout", c.RollbackTimeout},
+		{"ShutdownGrace", c.ShutdownGrace}, {"Resync", c.Resync}, {"ZoneRefresh", c.ZoneRefresh},
+	} {
+		if d.value < Off {
+			bad("%s %v: want Off, 0 for the default, or more", d.name, d.value)
+		}
+	}
+	if c.EventBuffer < 0 {
+		bad("EventBuffer %d: want 1 or more, or 0 for the default", c.EventBuffer)
+	}
+	for i, o := range c.Observers {
+		if isNil(o) {
+			bad("Observers[%d] nil: want an observer", i)
+		}
+	}
+	return faults
+}
+
+// withDefaults fills in what is not set.
+func (c Config) withDefaults() Config {
+	if c.HostTag == "" {
+		c.HostTag = c.Controller
+	}
+	if c.Clock == nil {
+		c.Clock = clock.New()
+	}
+	if c.Random == nil {
+		c.Random = secureRandom
+	}
+	c.EventBuffer = positiveOr(c.EventBuffer, 4096)
+	c.Limits = c.Limits.withDefaults()
+	c.LaunchTimeout = orDefault(c.LaunchTimeout, 5*time.Minute)
+	c.CallTimeout = orDefault(c.CallTimeout, time.Minute)
+	c.RollbackTimeout = orDefault(c.RollbackTimeout, 30*time.Second)
+	c.ShutdownGrace = orDefault(c.ShutdownGrace, 30*time.Second)
+	c.Resync = orDefault(c.Resync, 10*time.Minute)
+	c.ZoneRefresh = orDefault(c.ZoneRefresh, time.Minute)
+	return c
+}
+
+// ErrConfig is what the error of New matches for a configuration that is not
+// valid.
+const ErrConfig = errors.ConstError("configuration not valid")
+
+// A ConfigError lists every fault of a configuration.
+type ConfigError struct{ Faults []error }
+
+// Error gives every fault, a line each.
+func (e *ConfigError) Error() string {
+	text := string(ErrConfig) + ":"
+	for _, f := range e.Faults {
+		text += "\n\t" + f.Error()
+	}
+	return text
+}
+
+// Unwrap gives the faults.
+func (e *ConfigError) Unwrap() []error { return e.Faults }
+
+// Is makes it match ErrConfig.
+func (e *ConfigError) Is(target error) bool { return target == ErrConfig }

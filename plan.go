@@ -1,0 +1,563 @@
+package provisioner
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/juju/errors"
+)
+
+// An ActionKind is one thing that can be done about a machine.
+type ActionKind string
+
+// What can be done.
+const (
+	ActionLeave    ActionKind = "leave"    // nothing, for the reason given
+	ActionStop     ActionKind = "stop"     // stop its instance, then remove its record
+	ActionRemove   ActionKind = "remove"   // remove its record; there is nothing to stop
+	ActionMaintain ActionKind = "maintain" // the broker's upkeep of a container
+	ActionStart    ActionKind = "start"    // start an instance
+	ActionCancel   ActionKind = "cancel"   // drop the start that is under way
+)
+
+// An Action is what is to be done about one machine, and why.
+type Action struct {
+	Kind   ActionKind
+	Was    Machine  // the record by which this was decided
+	Zone   ZoneName // ActionStart: where; empty: the broker's choice
+	Fate   Fate     // of a dead machine's instance
+	Reason string   // never empty
+
+	// EnsureDead: the host has to make the record dead first (CL3).
+	EnsureDead bool
+
+	// LookAgain: something could not be read, so the decision is not final.
+	LookAgain bool
+
+	// Err is a fault of the record or of what the start needs, or nil.
+	Err error
+}
+
+// String gives the action in one line.
+func (a Action) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-8s %s", a.Kind, a.Was.ID)
+	if a.Was.Instance != "" && a.Kind != ActionStart {
+		fmt.Fprintf(&b, " (%s)", a.Was.Instance)
+	}
+	if a.Zone != "" {
+		fmt.Fprintf(&b, " in %s", a.Zone)
+	}
+	fmt.Fprintf(&b, ": %s", a.Reason)
+	return b.String()
+}
+
+// A Phase is what a Task is doing about a machine.
+type Phase string
+
+// The phases.
+const (
+	PhaseResting     Phase = ""            // nothing
+	PhaseQueued      Phase = "queued"      // waits for a place to start
+	PhasePreparing   Phase = "preparing"   // what the start needs is being read
+	PhaseStarting    Phase = "starting"    // the broker is asked for an instance
+	PhaseWaiting     Phase = "waiting"     // for the next attempt
+	PhaseConfirming  Phase = "confirming"  // whether its instance was recorded
+	PhaseUndoing     Phase = "undoing"     // an instance that could not be recorded
+	PhaseStopping    Phase = "stopping"    // its instance
+	PhaseRemoving    Phase = "removing"    // its record
+	PhaseResetting   Phase = "resetting"   // its statuses, for a retry
+	PhaseMaintaining Phase = "maintaining" // its upkeep
+	PhaseFailed      Phase = "failed"      // given up; waits for a retry signal
+)
+
+// Doing is what a Task is doing about a machine, and the zone that it holds.
+type Doing struct {
+	Phase Phase
+	Zone  ZoneName
+}
+
+// starting says whether a start is under way in any form.
+func (p Phase) starting() bool {
+	switch p {
+	case PhaseQueued, PhasePreparing, PhaseStarting, PhaseWaiting, PhaseConfirming, PhaseUndoing:
+		return true
+	}
+	return false
+}
+
+// A situation is all that decide looks at besides the record and the policy.
+type situation struct {
+	phase         Phase
+	claimedBy     MachineID // not dead, and has the same instance
+	host          hostState // of a container
+	canEnsureDead bool
+	canMaintain   bool
+}
+
+// hostState says whether a container's host can take it.
+type hostState uint8
+
+const (
+	hostReady    hostState = iota // provisioned and alive, or not ours to see
+	hostNotReady                  // not provisioned yet
+	hostLeaving                   // dying or dead
+)
+
+// hostStateOf is the state of a host that is in the fleet.
+func hostStateOf(host Machine) hostState {
+	switch {
+	case host.Life != Alive:
+		return hostLeaving
+	case host.Instance == "":
+		return hostNotReady
+	}
+	return hostReady
+}
+
+// decide is the one rule: what is to be done about one machine (LD8). MakePlan
+// folds it over a fleet, the engine applies it to one machine.
+func decide(m Machine, s situation, p Policy) Action {
+	c := Classify(m)
+	a := Action{Kind: ActionLeave, Was: m, Reason: c.Reason, LookAgain: c.LookAgain, Err: c.Err}
+	if c.Err != nil {
+		return a
+	}
+	switch c.Class {
+	case ClassPending:
+		return decidePending(a, s)
+	case ClassDead:
+		a.EnsureDead = c.EnsureDead
+		return decideDead(a, s, p)
+	case ClassMaintain:
+		switch {
+		case s.phase == PhaseMaintaining:
+			a.Reason = "its upkeep is under way"
+		case s.canMaintain:
+			a.Kind = ActionMaintain
+		default:
+			a.Reason = "a provisioned container, and the broker has no upkeep"
+		}
+	}
+	return a
+}
+
+func decidePending(a Action, s situation) Action {
+	switch {
+	case s.phase.starting():
+		a.Reason = "its start is under way (" + string(s.phase) + ")"
+	case s.phase == PhaseFailed:
+		a.Reason = "its start has failed: waits for a retry signal"
+	case s.phase != PhaseResting:
+		a.Reason = "busy: " + string(s.phase)
+	case s.host == hostNotReady:
+		a.Reason = "waits until its host " + string(a.Was.ID.Host()) + " is provisioned"
+	case s.host == hostLeaving:
+		a.Reason = "its host " + string(a.Was.ID.Host()) + " is going away"
+	default:
+		a.Kind = ActionStart
+	}
+	return a
+}
+
+func decideDead(a Action, s situation, p Policy) Action {
+	switch {
+	case s.phase.starting():
+		a.Kind, a.Reason = ActionCancel, "its start is under way and no longer wanted"
+		return a
+	case s.phase == PhaseStopping, s.phase == PhaseRemoving:
+		a.Reason = "busy: " + string(s.phase)
+		return a
+	case a.EnsureDead && !s.canEnsureDead:
+		a.Reason = "dying and never provisioned, and the state cannot make it dead"
+		a.Err = errors.NotSupportedf("machine %s: making a dying machine dead", a.Was.ID)
+		return a
+	}
+	dead := a.Reason
+	a.Fate, a.Reason = FateOf(a.Was, s.claimedBy, p.Harvest)
+	switch a.Fate {
+	case FateStop:
+		a.Kind = ActionStop
+	case FateNone:
+		a.Kind, a.Reason = ActionRemove, dead+", "+a.Reason
+	case FateKept, FateSpared:
+		a.Kind = ActionRemove
+	case FateShared:
+		a.Err = errors.Errorf("machine %s: %s", a.Was.ID, a.Reason)
+	case FateUnclear:
+		a.LookAgain = true
+		a.Err = errors.Errorf("machine %s: %s", a.Was.ID, a.Reason)
+	}
+	return a
+}
+
+// A Snapshot is everything that a plan is made from.
+type Snapshot struct {
+	// Fleet is the whole fleet. A machine that is in it twice, or whose result
+	// carries another id than its record, is left alone with an error.
+	Fleet []MachineResult
+
+	// Listing is what the broker runs. It gives the zones that records lack,
+	// and shows unknown instances.
+	Listing Listing
+
+	// Zones is the broker's list; empty: it has none, and starts carry none.
+	Zones []Zone
+
+	// ZonesUnread says that the broker has zones and they could not be read:
+	// nothing is started (AZ2).
+	ZonesUnread bool
+
+	// Needs tells about machines that may start. A machine that is missing
+	// here needs nothing special.
+	Needs map[MachineID]Needs
+
+	// Doing tells what is going on already. A machine that is missing rests.
+	Doing map[MachineID]Doing
+
+	// CanEnsureDead and CanMaintain tell what the host is able to do.
+	CanEnsureDead bool
+	CanMaintain   bool
+}
+
+// Needs is what the choice of a zone for one machine depends on.
+type Needs struct {
+	Zones   []ZoneName // its constraint; none: all
+	Derived []ZoneName // implied by its start parameters; none: all
+	Group   Group
+	Err     error // it could not be told; the machine is left alone
+}
+
+// A ZoneCount is one zone and the machines in it.
+type ZoneCount struct {
+	Zone      ZoneName `json:"zone"`
+	Available bool     `json:"available"`
+	Machines  int      `json:"machines"` // top-level ones, planned ones included
+}
+
+// A Plan is what would be done about a fleet, and why: plain data. Print it,
+// compare it, filter Actions to veto, give it to Task.Apply.
+type Plan struct {
+	Harvest  HarvestMode
+	Actions  []Action   // stops, removals, upkeep, starts; sorted within each
+	Left     []Action   // machines that are left alone, by id
+	Unknown  []Instance // instances that no machine claims, by id; left alone
+	Zones    []ZoneCount
+	Warnings []string
+}
+
+// MakePlan decides about a whole fleet. It is pure: it changes nothing it is
+// given, and gives the same plan for the same snapshot and policy.
+func MakePlan(s Snapshot, p Policy) Plan {
+	pl := planner{snapshot: s, policy: p, ledger: newLedger(p.Tie)}
+	pl.index()
+	pl.populate()
+	// facts → Action of each machine → Actions in order → zones for the starts
+	pl.decideAll()
+	pl.order()
+	pl.placeStarts()
+	pl.report()
+	return pl.plan
+}
+
+type planner struct {
+	snapshot Snapshot
+	policy   Policy
+	fleet    []MachineResult          // sorted by id
+	byID     map[MachineID]int32      // only if something has to be looked up
+	claims   map[InstanceID]MachineID // by machines that aren't dead
+	ledger   *ledger
+	starts   []int // places in plan.Actions
+	plan     Plan
+}
+
+func (pl *planner) index() {
+	byID := func(a, b MachineResult) int { return a.ID.Compare(b.ID) }
+	pl.fleet = pl.snapshot.Fleet
+	if !slices.IsSortedFunc(pl.fleet, byID) {
+		pl.fleet = slices.Clone(pl.fleet)
+		slices.SortStableFunc(pl.fleet, byID)
+	}
+	lookups := len(pl.snapshot.Needs) > 0
+	dead := false
+	for i := range pl.fleet {
+		lookups = lookups || pl.fleet[i].ID.IsContainer()
+		dead = dead || pl.fleet[i].Machine.Life == Dead
+	}
+	if lookups {
+		pl.byID = make(map[MachineID]int32, len(pl.fleet))
+		for i := range pl.fleet {
+			pl.byID[pl.fleet[i].ID] = int32(i)
+		}
+	}
+	if dead {
+		pl.claims = map[InstanceID]MachineID{}
+		for i := range pl.fleet {
+			if r := &pl.fleet[i]; claims(r) && r.Machine.Life == Dead {
+				pl.claims[r.Machine.Instance] = ""
+			}
+		}
+		for i := range pl.fleet {
+			if r := &pl.fleet[i]; claims(r) && r.Machine.Life != Dead {
+				if first, wanted := pl.claims[r.Machine.Instance]; wanted && first == "" {
+					pl.claims[r.Machine.Instance] = r.ID
+				}
+			}
+		}
+	}
+}
+
+func claims(r *MachineResult) bool {
+	return r.Err == nil && r.Machine.Instance != "" && !r.Machine.Unread.Has(FieldInstance)
+}
+
+// populate counts who is where, before anything is placed (AZ2).
+func (pl *planner) populate() {
+	pl.ledger.setZones(pl.snapshot.Zones)
+	listed := map[InstanceID]ZoneName{}
+	for i := range pl.fleet {
+		if r := &pl.fleet[i]; claims(r) && r.Machine.Zone == "" {
+			for _, inst := range pl.snapshot.Listing.Instances {
+				listed[inst.ID] = inst.Zone
+			}
+			break
+		}
+	}
+	for i := range pl.fleet {
+		r := &pl.fleet[i]
+		zone := zoneOfRecord(r, listed)
+		if d := pl.snapshot.Doing[r.ID]; zone == "" {
+			zone = d.Zone
+		}
+		pl.ledger.place(int32(i), noZone)
+		if zone != "" && !r.ID.IsContainer() {
+			pl.ledger.place(int32(i), pl.ledger.intern(zone))
+		}
+	}
+}
+
+// zoneOfRecord is where a machine's instance runs, as far as anybody tells.
+func zoneOfRecord(r *MachineResult, listed map[InstanceID]ZoneName) ZoneName {
+	if !claims(r) {
+		return ""
+	}
+	if r.Machine.Zone != "" {
+		return r.Machine.Zone
+	}
+	return listed[r.Machine.Instance]
+}
+
+func (pl *planner) decideAll() {
+	for i := range pl.fleet {
+		var a Action
+		if r := &pl.fleet[i]; i > 0 && r.ID == pl.fleet[i-1].ID {
+			a = leaveUnread(r.ID, errors.NotValidf("machine %s: two records in one reading:", r.ID))
+		} else if err := checkResult(r); err != nil {
+			a = leaveUnread(r.ID, err)
+		} else {
+			a = decide(r.Machine, pl.situation(r), pl.policy)
+		}
+		if a.Kind == ActionLeave {
+			pl.plan.Left = append(pl.plan.Left, a)
+		} else {
+			pl.plan.Actions = append(pl.plan.Actions, a)
+		}
+	}
+}
+
+func leaveUnread(id MachineID, err error) Action {
+	return Action{Kind: ActionLeave, Was: Machine{ID: id}, Reason: "its record could not be read: " + err.Error(), LookAgain: true, Err: err}
+}
+
+// checkResult is why a result cannot be decided about, or nil.
+func checkResult(r *MachineResult) error {
+	if r.Err != nil {
+		return r.Err
+	}
+	if r.Machine.ID != r.ID {
+		return errors.NotValidf("machine %s: its record carries the id %q:", r.ID, string(r.Machine.ID))
+	}
+	return nil
+}
+
+func (pl *planner) situation(r *MachineResult) situation {
+	s := situation{
+		phase:         pl.snapshot.Doing[r.ID].Phase,
+		canEnsureDead: pl.snapshot.CanEnsureDead,
+		canMaintain:   pl.snapshot.CanMaintain,
+	}
+	if r.Machine.Life == Dead {
+		s.claimedBy = pl.claims[r.Machine.Instance]
+	}
+	if host := r.ID.Host(); host != "" {
+		if i, ok := pl.byID[host]; ok {
+			s.host = hostNotReady
+			if h := &pl.fleet[i]; h.Err == nil {
+				s.host = hostStateOf(h.Machine)
+			}
+		}
+	}
+	return s
+}
+
+// actionOrder is the order in which a pass does things (HV6, CL11).
+var actionOrder = map[ActionKind]int{ActionCancel: 0, ActionStop: 1, ActionRemove: 2, ActionMaintain: 3, ActionStart: 4}
+
+func (pl *planner) order() {
+	slices.SortStableFunc(pl.plan.Actions, func(a, b Action) int {
+		if c := actionOrder[a.Kind] - actionOrder[b.Kind]; c != 0 {
+			return c
+		}
+		if a.Kind == ActionStop {
+			return strings.Compare(string(a.Was.Instance), string(b.Was.Instance))
+		}
+		return 0
+	})
+}
+
+// placeStarts chooses zones one machine after the other, each choice counted
+// before the next.
+func (pl *planner) placeStarts() {
+	kept := pl.plan.Actions[:0]
+	for _, a := range pl.plan.Actions {
+		if a.Kind == ActionStart {
+			a = pl.placeStart(a)
+		}
+		if a.Kind == ActionLeave {
+			pl.plan.Left = append(pl.plan.Left, a)
+		} else {
+			kept = append(kept, a)
+		}
+	}
+	clear(pl.plan.Actions[len(kept):])
+	pl.plan.Actions = kept
+	slices.SortStableFunc(pl.plan.Left, func(a, b Action) int { return a.Was.ID.Compare(b.Was.ID) })
+}
+
+func (pl *planner) placeStart(a Action) Action {
+	id := a.Was.ID
+	needs := pl.snapshot.Needs[id]
+	leave := func(reason string) Action {
+		a.Kind, a.Reason = ActionLeave, reason
+		return a
+	}
+	if needs.Err != nil {
+		a.Err = needs.Err
+		return leave("what its start needs could not be told: " + needs.Err.Error())
+	}
+	if id.IsContainer() {
+		return a
+	}
+	if pl.snapshot.ZonesUnread {
+		a.LookAgain = true
+		return leave("the zones of the broker have not been read yet")
+	}
+	if !pl.ledger.zoned() {
+		return a
+	}
+	slot := pl.slot(id)
+	w := wish{slot: slot, hash: hashString(string(id)), group: pl.members(needs.Group),
+		constraint: pl.ledger.set(needs.Zones), derived: pl.ledger.set(needs.Derived)}
+	zone, _ := pl.ledger.choose(&w)
+	if zone == noZone {
+		a.Err = &StartError{Machine: id, Out: pl.ledger.excluded(&w), Cause: noZoneError(id)}
+		return leave(noZoneText(id, pl.ledger.excluded(&w)))
+	}
+	pl.ledger.place(slot, zone)
+	a.Zone = pl.ledger.name(zone)
+	return a
+}
+
+func (pl *planner) slot(id MachineID) int32 {
+	if i, ok := pl.byID[id]; ok {
+		return i
+	}
+	i, _ := slices.BinarySearchFunc(pl.fleet, id, func(r MachineResult, id MachineID) int { return r.ID.Compare(id) })
+	return int32(i)
+}
+
+func (pl *planner) members(g Group) []int32 {
+	var slots []int32
+	for _, id := range g.Members {
+		if i, ok := pl.byID[id]; ok {
+			slots = append(slots, i)
+		}
+	}
+	return slots
+}
+
+// ErrNoZone is what a start's error matches when no zone could be used.
+const ErrNoZone = errors.ConstError("suitable availability zone not found")
+
+type noZoneFor struct{ id MachineID }
+
+func (e noZoneFor) Error() string {
+	return "suitable availability zone for machine " + string(e.id) + " not found"
+}
+func (e noZoneFor) Is(target error) bool { return target == ErrNoZone }
+
+func noZoneError(id MachineID) error { return noZoneFor{id} }
+
+// noZoneText says why each zone was out (AZ9).
+func noZoneText(id MachineID, out []Excluded) string {
+	text := noZoneError(id).Error()
+	for i, x := range out {
+		sep := ", "
+		if i == 0 {
+			sep = ": "
+		}
+		text += sep + string(x.Zone) + " " + x.Reason
+	}
+	return text
+}
+
+// report adds what is not about single machines.
+func (pl *planner) report() {
+	pl.plan.Harvest = pl.policy.Harvest
+	pl.plan.Zones = pl.ledger.counts()
+	for _, z := range pl.ledger.zones {
+		if !z.listed && z.total > 0 && len(pl.snapshot.Zones) > 0 {
+			pl.plan.Warnings = append(pl.plan.Warnings, fmt.Sprintf("zone %s is not listed by the broker, and %d machines are in it", z.name, z.total))
+		}
+	}
+	if len(pl.snapshot.Listing.Instances) == 0 {
+		return
+	}
+	claimed := make(map[InstanceID]bool, len(pl.fleet))
+	for i := range pl.fleet {
+		if r := &pl.fleet[i]; claims(r) {
+			claimed[r.Machine.Instance] = true
+		}
+	}
+	pl.plan.Unknown = FindUnknown(pl.snapshot.Listing, func(id InstanceID) bool { return claimed[id] })
+}
+
+// Empty says whether there is nothing to do.
+func (p Plan) Empty() bool { return len(p.Actions) == 0 }
+
+// String gives the plan as text: the same text for the same plan.
+func (p Plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "plan: %d to do, %d left alone, harvest mode %s\n", len(p.Actions), len(p.Left), p.Harvest)
+	for _, a := range p.Actions {
+		fmt.Fprintf(&b, "  %s\n", a)
+	}
+	for _, a := range p.Left {
+		fmt.Fprintf(&b, "  %s\n", a)
+	}
+	for _, i := range p.Unknown {
+		fmt.Fprintf(&b, "  unknown  %s: %s\n", i.ID, ReasonUnknown)
+	}
+	for _, z := range p.Zones {
+		state := ""
+		if !z.Available {
+			state = " (unavailable)"
+		}
+		fmt.Fprintf(&b, "  zone     %s%s: %d\n", z.Zone, state, z.Machines)
+	}
+	for _, w := range p.Warnings {
+		fmt.Fprintf(&b, "  warning  %s\n", w)
+	}
+	return b.String()
+}
