@@ -142,6 +142,7 @@ func TestSpreadContainers(t *testing.T) {
 		{"and a member counts once in it", at("0", "a", "0/kvm/0", "", "1", "b", "2", "b", "3", "a"), ids{"0/kvm/0/lxd/0", "1/lxd/0", "1/lxd/1"}, ids{"3"}, 4},
 		{"no zones: the host with fewest", at("0", "", "1", "", "2", ""), ids{"0/lxd/0", "2/lxd/0", "2/lxd/1"}, ids{"1", "0", "2"}, 0},
 		{"a member on none of the hosts counts for nothing", at("0", "a", "1", "b"), ids{"7/lxd/0", "1/lxd/0"}, ids{"0", "1"}, 0},
+		{"nor does it where no zone is known", at("0", "", "1", "b"), ids{"7/lxd/0", "8/lxd/0", "1/lxd/0"}, ids{"0", "1"}, 0},
 		{"a member given twice counts once", at("0", "a", "1", "b"), ids{"0/lxd/0", "0/lxd/0", "1/lxd/0", "1/lxd/1"}, ids{"0", "1"}, 0},
 		{"a malformed id is no machine's", at("0", "a", "1", "b", "1/lxd", "c", "", "d"), ids{"0/lxd/x", "0/lxd/00", "1/lxd/0"}, ids{"0", "1"}, 0},
 		{"a host given twice", at("0", "a", "1", "b", "0", "a"), ids{"1/lxd/0"}, ids{"0", "1"}, 0},
