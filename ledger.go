@@ -1,5 +1,7 @@
 package provisioner
 
+import "math"
+
 // A ledger counts the machines of each zone and picks zones for new ones: the
 // fast second form of FilterZones and SortZones, with the same predicate and
 // comparator. Zones are interned to small numbers, machines are slots that the
@@ -104,6 +106,14 @@ func (l *ledger) name(zone int32) ZoneName {
 	return l.zones[zone].name
 }
 
+// population is the number of machines in a zone.
+func (l *ledger) population(name ZoneName) int {
+	if z, ok := l.index[name]; ok {
+		return int(l.zones[z].total)
+	}
+	return 0
+}
+
 // set interns names; none given means all, which is a nil set.
 func (l *ledger) set(names []ZoneName) *zoneSet {
 	if len(names) == 0 {
@@ -149,44 +159,45 @@ func (l *ledger) out(z int32, w *wish) string {
 // the number of zones that could have been picked. Nothing is reserved.
 func (l *ledger) choose(w *wish) (best int32, usable int) {
 	l.countGroup(w)
-	best = noZone
-	var bestRank zoneRank
-	var tied bool // bestRank.tie is worked out
-	for z := range l.zones {
-		if l.out(int32(z), w) != "" {
+	own := l.zoneOf(w.slot)
+	best, least := noZone, uint64(math.MaxUint64)
+	for i := range l.zones {
+		z := int32(i)
+		if l.out(z, w) != "" {
 			continue
 		}
 		usable++
-		zone := &l.zones[z]
-		rank := zoneRank{group: int(l.group[z]), total: int(zone.total), name: zone.name}
-		if l.zoneOf(w.slot) == int32(z) {
-			rank.total--
+		// Group and total in one number: the order of compareZones, in one
+		// comparison that seldom goes either way.
+		count := uint64(l.group[z])<<32 | uint64(l.totalBut(z, own))
+		if count < least || count == least && compareZones(l.tieRank(z, w), l.tieRank(best, w)) < 0 {
+			best, least = z, count
 		}
-		if best != noZone {
-			if rank.group > bestRank.group || rank.group == bestRank.group && rank.total > bestRank.total {
-				continue
-			}
-			if rank.group == bestRank.group && rank.total == bestRank.total {
-				if !tied {
-					bestRank.tie, tied = tieValue(l.tie, w.hash, l.zones[best].hash), true
-				}
-				rank.tie = tieValue(l.tie, w.hash, zone.hash)
-				if compareZones(rank, bestRank) < 0 {
-					best, bestRank = int32(z), rank
-				}
-				continue
-			}
-		}
-		best, bestRank, tied = int32(z), rank, false
 	}
 	return best, usable
 }
 
+// totalBut is the number of machines in the zone besides the one in own.
+func (l *ledger) totalBut(z, own int32) int32 {
+	if z == own {
+		return l.zones[z].total - 1
+	}
+	return l.zones[z].total
+}
+
+// tieRank is what zones with equal counts are compared by.
+func (l *ledger) tieRank(z int32, w *wish) zoneRank {
+	return zoneRank{tie: tieValue(l.tie, w.hash, l.zones[z].hash), name: l.zones[z].name}
+}
+
 func (l *ledger) countGroup(w *wish) {
-	clear(l.group)
+	at, group := l.at, l.group
+	clear(group)
 	for _, member := range w.group {
-		if z := l.zoneOf(member); z != noZone && member != w.slot {
-			l.group[z]++
+		if int(member) < len(at) && member != w.slot {
+			if z := at[member]; z != noZone {
+				group[z]++
+			}
 		}
 	}
 }
@@ -220,6 +231,7 @@ func (l *ledger) waitable(w *wish) bool {
 // ranked explains a wish as RankZones does.
 func (l *ledger) ranked(machine MachineID, w *wish) []RankedZone {
 	l.countGroup(w)
+	own := l.zoneOf(w.slot)
 	r := Ranking{Machine: machine, Tie: l.tie, Population: Population{map[ZoneName]int{}, map[ZoneName]int{}}}
 	reasons := map[ZoneName]string{}
 	for z := range l.zones {
@@ -228,10 +240,7 @@ func (l *ledger) ranked(machine MachineID, w *wish) []RankedZone {
 			continue
 		}
 		r.Zones = append(r.Zones, Zone{zone.name, zone.available})
-		r.Population.Group[zone.name], r.Population.Total[zone.name] = int(l.group[z]), int(zone.total)
-		if l.zoneOf(w.slot) == int32(z) {
-			r.Population.Total[zone.name]--
-		}
+		r.Population.Group[zone.name], r.Population.Total[zone.name] = int(l.group[z]), int(l.totalBut(int32(z), own))
 		reasons[zone.name] = l.out(int32(z), w)
 	}
 	usable, out := FilterZones(r.Zones, func(z Zone) string { return reasons[z.Name] })
