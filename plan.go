@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -87,13 +88,44 @@ func (p Phase) starting() bool {
 	return false
 }
 
+// busy says whether something is under way that has to end first: a machine
+// has one operation at a time (LD6).
+func (p Phase) busy() bool { return p != PhaseResting && p != PhaseFailed }
+
 // A situation is all that decide looks at besides the record and the policy.
 type situation struct {
 	phase         Phase
-	claimedBy     MachineID // not dead, and has the same instance
+	rival         rival     // of a dead machine with an instance
+	settled       bool      // its instance has been stopped
 	host          hostState // of a container
 	canEnsureDead bool
 	canMaintain   bool
+}
+
+// A rival is another machine that has a dead machine's instance in its record.
+type rival struct {
+	owner MachineID // isn't dead, or is to keep the instance: it must not be stopped
+	first MachineID // dead too, and sees to the stop (HV7: nothing is stopped twice at once)
+}
+
+// rivalOf picks the rival of a dead machine from the others with its instance:
+// the lowest owner, or else the lowest that comes before the machine itself.
+func rivalOf(m Machine, others iter.Seq[Machine]) rival {
+	var r rival
+	lower := func(id *MachineID, by MachineID) {
+		if *id == "" || by.Compare(*id) < 0 {
+			*id = by
+		}
+	}
+	for o := range others {
+		switch {
+		case o.Life != Dead || o.Keep || o.Unread.Has(FieldKeep):
+			lower(&r.owner, o.ID)
+		case o.ID.Compare(m.ID) < 0:
+			lower(&r.first, o.ID)
+		}
+	}
+	return r
 }
 
 // hostState says whether a container's host can take it.
@@ -132,8 +164,8 @@ func decide(m Machine, s situation, p Policy) Action {
 		return decideDead(a, s, p)
 	case ClassMaintain:
 		switch {
-		case s.phase == PhaseMaintaining:
-			a.Reason = "its upkeep is under way"
+		case s.phase.busy():
+			a.Reason = "busy: " + string(s.phase)
 		case s.canMaintain:
 			a.Kind = ActionMaintain
 		default:
@@ -149,7 +181,7 @@ func decidePending(a Action, s situation) Action {
 		a.Reason = "its start is under way (" + string(s.phase) + ")"
 	case s.phase == PhaseFailed:
 		a.Reason = "its start has failed: waits for a retry signal"
-	case s.phase != PhaseResting:
+	case s.phase.busy():
 		a.Reason = "busy: " + string(s.phase)
 	case s.host == hostNotReady:
 		a.Reason = "waits until its host " + string(a.Was.ID.Host()) + " is provisioned"
@@ -166,7 +198,7 @@ func decideDead(a Action, s situation, p Policy) Action {
 	case s.phase.starting():
 		a.Kind, a.Reason = ActionCancel, "its start is under way and no longer wanted"
 		return a
-	case s.phase == PhaseStopping, s.phase == PhaseRemoving:
+	case s.phase.busy():
 		a.Reason = "busy: " + string(s.phase)
 		return a
 	case a.EnsureDead && !s.canEnsureDead:
@@ -174,10 +206,18 @@ func decideDead(a Action, s situation, p Policy) Action {
 		a.Err = errors.NotSupportedf("machine %s: making a dying machine dead", a.Was.ID)
 		return a
 	}
+	if s.settled {
+		a.Kind, a.Reason = ActionRemove, "dead, and its instance is stopped"
+		return a
+	}
 	dead := a.Reason
-	a.Fate, a.Reason = FateOf(a.Was, s.claimedBy, p.Harvest)
+	a.Fate, a.Reason = FateOf(a.Was, s.rival.owner, p.Harvest)
 	switch a.Fate {
 	case FateStop:
+		if s.rival.first != "" {
+			a.Reason = "machine " + string(s.rival.first) + " has the same instance and comes first"
+			return a
+		}
 		a.Kind = ActionStop
 	case FateNone:
 		a.Kind, a.Reason = ActionRemove, dead+", "+a.Reason
@@ -194,8 +234,9 @@ func decideDead(a Action, s situation, p Policy) Action {
 
 // A Snapshot is everything that a plan is made from.
 type Snapshot struct {
-	// Fleet is the whole fleet. A machine that is in it twice, or whose result
-	// carries another id than its record, is left alone with an error.
+	// Fleet is the whole fleet, in any order. A machine that is in it twice, or
+	// whose result carries another id than its record, is left alone with an
+	// error; so are those that cannot be read.
 	Fleet []MachineResult
 
 	// Listing is what the broker runs. It gives the zones that records lack,
@@ -264,21 +305,16 @@ func MakePlan(s Snapshot, p Policy) Plan {
 type planner struct {
 	snapshot Snapshot
 	policy   Policy
-	fleet    []MachineResult          // sorted by id
-	byID     map[MachineID]int32      // only if something has to be looked up
-	claims   map[InstanceID]MachineID // by machines that aren't dead
+	fleet    []MachineResult        // sorted by id; twins in any order
+	byID     map[MachineID]int32    // only if something has to be looked up
+	claims   map[InstanceID][]int32 // who claims the instances of dead machines
 	ledger   *ledger
 	starts   []int // places in plan.Actions
 	plan     Plan
 }
 
 func (pl *planner) index() {
-	byID := func(a, b MachineResult) int { return a.ID.Compare(b.ID) }
-	pl.fleet = pl.snapshot.Fleet
-	if !slices.IsSortedFunc(pl.fleet, byID) {
-		pl.fleet = slices.Clone(pl.fleet)
-		slices.SortStableFunc(pl.fleet, byID)
-	}
+	pl.fleet = sortedFleet(pl.snapshot.Fleet)
 	lookups := len(pl.snapshot.Needs) > 0
 	dead := false
 	for i := range pl.fleet {
@@ -292,20 +328,49 @@ func (pl *planner) index() {
 		}
 	}
 	if dead {
-		pl.claims = map[InstanceID]MachineID{}
-		for i := range pl.fleet {
-			if r := &pl.fleet[i]; claims(r) && r.Machine.Life == Dead {
-				pl.claims[r.Machine.Instance] = ""
-			}
+		pl.indexClaims()
+	}
+}
+
+// indexClaims finds who else has the instances of dead machines.
+func (pl *planner) indexClaims() {
+	pl.claims = map[InstanceID][]int32{}
+	for i := range pl.fleet {
+		if r := &pl.fleet[i]; claims(r) && r.Machine.Life == Dead {
+			pl.claims[r.Machine.Instance] = nil
 		}
-		for i := range pl.fleet {
-			if r := &pl.fleet[i]; claims(r) && r.Machine.Life != Dead {
-				if first, wanted := pl.claims[r.Machine.Instance]; wanted && first == "" {
-					pl.claims[r.Machine.Instance] = r.ID
-				}
+	}
+	for i := range pl.fleet {
+		if r := &pl.fleet[i]; claims(r) {
+			if by, wanted := pl.claims[r.Machine.Instance]; wanted {
+				pl.claims[r.Machine.Instance] = append(by, int32(i))
 			}
 		}
 	}
+}
+
+// sortedFleet is the fleet by id. What it is given is not changed.
+func sortedFleet(fleet []MachineResult) []MachineResult {
+	if slices.IsSortedFunc(fleet, func(a, b MachineResult) int { return a.ID.Compare(b.ID) }) {
+		return fleet
+	}
+	order := make([]int32, len(fleet)) // results are too large to be swapped
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(a, b int32) int { return fleet[a].ID.Compare(fleet[b].ID) })
+	sorted := make([]MachineResult, len(fleet))
+	for i, from := range order {
+		sorted[i] = fleet[from]
+	}
+	return sorted
+}
+
+// twin says whether another result has the same id. Neither counts for
+// anything then, except that an instance that one of them claims is not stopped.
+func (pl *planner) twin(i int) bool {
+	id := pl.fleet[i].ID
+	return i > 0 && id == pl.fleet[i-1].ID || i+1 < len(pl.fleet) && id == pl.fleet[i+1].ID
 }
 
 func claims(r *MachineResult) bool {
@@ -327,13 +392,13 @@ func (pl *planner) populate() {
 	for i := range pl.fleet {
 		r := &pl.fleet[i]
 		zone := zoneOfRecord(r, listed)
-		if d := pl.snapshot.Doing[r.ID]; zone == "" {
-			zone = d.Zone
+		if zone == "" {
+			zone = pl.snapshot.Doing[r.ID].Zone
 		}
-		pl.ledger.place(int32(i), noZone)
-		if zone != "" && !r.ID.IsContainer() {
-			pl.ledger.place(int32(i), pl.ledger.intern(zone))
+		if r.ID.IsContainer() || pl.twin(i) {
+			zone = ""
 		}
+		pl.ledger.place(int32(i), pl.ledger.intern(zone))
 	}
 }
 
@@ -349,11 +414,14 @@ func zoneOfRecord(r *MachineResult, listed map[InstanceID]ZoneName) ZoneName {
 }
 
 func (pl *planner) decideAll() {
+	pl.plan.Left = make([]Action, 0, len(pl.fleet))
 	for i := range pl.fleet {
 		var a Action
-		if r := &pl.fleet[i]; i > 0 && r.ID == pl.fleet[i-1].ID {
-			a = leaveUnread(r.ID, errors.NotValidf("machine %s: two records in one reading:", r.ID))
-		} else if err := checkResult(r); err != nil {
+		r := &pl.fleet[i]
+		if i > 0 && r.ID == pl.fleet[i-1].ID {
+			continue
+		}
+		if err := pl.checkResult(i); err != nil {
 			a = leaveUnread(r.ID, err)
 		} else {
 			a = decide(r.Machine, pl.situation(r), pl.policy)
@@ -371,11 +439,14 @@ func leaveUnread(id MachineID, err error) Action {
 }
 
 // checkResult is why a result cannot be decided about, or nil.
-func checkResult(r *MachineResult) error {
-	if r.Err != nil {
+func (pl *planner) checkResult(i int) error {
+	r := &pl.fleet[i]
+	switch {
+	case pl.twin(i):
+		return errors.NotValidf("machine %s: given more than once in one reading:", r.ID)
+	case r.Err != nil:
 		return r.Err
-	}
-	if r.Machine.ID != r.ID {
+	case r.Machine.ID != r.ID:
 		return errors.NotValidf("machine %s: its record carries the id %q:", r.ID, string(r.Machine.ID))
 	}
 	return nil
@@ -388,13 +459,19 @@ func (pl *planner) situation(r *MachineResult) situation {
 		canMaintain:   pl.snapshot.CanMaintain,
 	}
 	if r.Machine.Life == Dead {
-		s.claimedBy = pl.claims[r.Machine.Instance]
+		s.rival = rivalOf(r.Machine, func(yield func(Machine) bool) {
+			for _, i := range pl.claims[r.Machine.Instance] {
+				if other := pl.fleet[i].Machine; other.ID != r.ID && !yield(other) {
+					return
+				}
+			}
+		})
 	}
 	if host := r.ID.Host(); host != "" {
 		if i, ok := pl.byID[host]; ok {
 			s.host = hostNotReady
-			if h := &pl.fleet[i]; h.Err == nil {
-				s.host = hostStateOf(h.Machine)
+			if pl.checkResult(int(i)) == nil {
+				s.host = hostStateOf(pl.fleet[i].Machine)
 			}
 		}
 	}
@@ -431,8 +508,10 @@ func (pl *planner) placeStarts() {
 		}
 	}
 	clear(pl.plan.Actions[len(kept):])
+	if len(kept) < len(pl.plan.Actions) {
+		slices.SortFunc(pl.plan.Left, func(a, b Action) int { return a.Was.ID.Compare(b.Was.ID) })
+	}
 	pl.plan.Actions = kept
-	slices.SortStableFunc(pl.plan.Left, func(a, b Action) int { return a.Was.ID.Compare(b.Was.ID) })
 }
 
 func (pl *planner) placeStart(a Action) Action {
@@ -446,14 +525,11 @@ func (pl *planner) placeStart(a Action) Action {
 		a.Err = needs.Err
 		return leave("what its start needs could not be told: " + needs.Err.Error())
 	}
-	if id.IsContainer() {
-		return a
-	}
 	if pl.snapshot.ZonesUnread {
 		a.LookAgain = true
 		return leave("the zones of the broker have not been read yet")
 	}
-	if !pl.ledger.zoned() {
+	if id.IsContainer() || !pl.ledger.zoned() {
 		return a
 	}
 	slot := pl.slot(id)
@@ -461,8 +537,9 @@ func (pl *planner) placeStart(a Action) Action {
 		constraint: pl.ledger.set(needs.Zones), derived: pl.ledger.set(needs.Derived)}
 	zone, _ := pl.ledger.choose(&w)
 	if zone == noZone {
-		a.Err = &StartError{Machine: id, Out: pl.ledger.excluded(&w), Cause: noZoneError(id)}
-		return leave(noZoneText(id, pl.ledger.excluded(&w)))
+		out := pl.ledger.excluded(&w)
+		a.Err = &StartError{Machine: id, Out: out, Cause: noZoneError(id)}
+		return leave(noZoneText(id, out))
 	}
 	pl.ledger.place(slot, zone)
 	a.Zone = pl.ledger.name(zone)
@@ -480,7 +557,8 @@ func (pl *planner) slot(id MachineID) int32 {
 func (pl *planner) members(g Group) []int32 {
 	var slots []int32
 	for _, id := range g.Members {
-		if i, ok := pl.byID[id]; ok {
+		// a container counts where its host is
+		if i, ok := pl.byID[id.Top()]; ok {
 			slots = append(slots, i)
 		}
 	}
@@ -517,9 +595,14 @@ func (pl *planner) report() {
 	pl.plan.Harvest = pl.policy.Harvest
 	pl.plan.Zones = pl.ledger.counts()
 	for _, z := range pl.ledger.zones {
-		if !z.listed && z.total > 0 && len(pl.snapshot.Zones) > 0 {
-			pl.plan.Warnings = append(pl.plan.Warnings, fmt.Sprintf("zone %s is not listed by the broker, and %d machines are in it", z.name, z.total))
+		if z.total == 0 || len(pl.snapshot.Zones) == 0 || z.available {
+			continue
 		}
+		state := "unavailable"
+		if !z.listed {
+			state = "no longer listed by the broker"
+		}
+		pl.plan.Warnings = append(pl.plan.Warnings, fmt.Sprintf("zone %s is %s, and machines are in it: %d", z.name, state, z.total))
 	}
 	if len(pl.snapshot.Listing.Instances) == 0 {
 		return
