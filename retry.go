@@ -2,6 +2,8 @@ package provisioner
 
 import (
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -36,7 +38,8 @@ type RetryPolicy struct {
 	// constant wait.
 	Factor float64
 
-	// MaxDelay bounds the wait between rounds. Defaults to 5 min.
+	// MaxDelay bounds the wait between rounds, before jitter. Defaults to
+	// 5 min; Off for no bound.
 	MaxDelay time.Duration
 
 	// Jitter spreads the wait between rounds by ± this part of it. Defaults
@@ -99,18 +102,17 @@ func (p RetryPolicy) retries() int {
 // wait is the pause before round n+1, n from 1; r in [0,1) picks within the
 // jitter.
 func (p RetryPolicy) wait(n int, r float64) time.Duration {
-	first := orDefault(p.RoundDelay, 10*time.Second)
-	most := orDefault(p.MaxDelay, 5*time.Minute)
-	factor := p.Factor
-	if factor == 0 {
-		factor = 2
-	}
-	wait := float64(first)
-	for i := 1; i < n && wait < float64(most) && factor > 1; i++ {
-		wait *= factor
+	wait := float64(orDefault(p.RoundDelay, 10*time.Second))
+	switch {
+	case wait == 0:
+		return 0
+	case p.Factor == 0:
+		wait *= math.Pow(2, float64(n-1))
+	case p.Factor > 1:
+		wait *= math.Pow(p.Factor, float64(n-1))
 	}
 	if p.MaxDelay != Off {
-		wait = min(wait, float64(most))
+		wait = min(wait, float64(orDefault(p.MaxDelay, 5*time.Minute)))
 	}
 	switch {
 	case p.Jitter == 0:
@@ -118,7 +120,8 @@ func (p RetryPolicy) wait(n int, r float64) time.Duration {
 	case p.Jitter > 0:
 		wait *= 1 + p.Jitter*(2*r-1)
 	}
-	return time.Duration(wait)
+	const longest = 100 * 365 * 24 * time.Hour // well within a Duration
+	return time.Duration(min(wait, float64(longest)))
 }
 
 // orDefault resolves the convention for durations: 0 is the default, Off is 0.
@@ -135,7 +138,7 @@ func orDefault(d, def time.Duration) time.Duration {
 // An Outcome is what an attempt came to, as far as the next one is concerned.
 type Outcome struct {
 	Kind  OutcomeKind
-	After time.Duration // OutcomeRateLimited: how long to wait
+	After time.Duration // OutcomeRateLimited: how long to wait; 0: as before the next round; Off: not at all
 }
 
 // An OutcomeKind is one way in which an attempt can end.
@@ -161,15 +164,21 @@ const (
 )
 
 // OutcomeOf sorts the error of a failed start by its markers. The first that
-// holds decides: [Permanent], [Unauthorized], [Quota], [Ambiguous] or a time-out
-// (an error in the chain whose Timeout method says true), [RetryAfter],
-// [ZoneIndependent]. Everything else, [OutOfCapacity] too, is the zone's.
+// holds decides:
+//
+//   - [Permanent], [Unauthorized]: permanent
+//   - [Ambiguous], [AlreadyExists], a time-out (errors.Timeout, or an error in
+//     the tree whose Timeout method says true): unknown
+//   - [RetryAfter]: rate-limited
+//   - [ZoneIndependent], [Quota]: zone-independent
+//   - everything else, [OutOfCapacity] too: the zone failed
 func OutcomeOf(err error) Outcome {
 	var after *RetryAfterError
 	switch {
 	case errors.Is(err, ErrPermanent), errors.Is(err, ErrUnauthorized):
 		return Outcome{Kind: OutcomePermanent}
-	case errors.Is(err, ErrAmbiguous), isTimeout(err):
+	case errors.Is(err, ErrAmbiguous), errors.Is(err, ErrAlreadyExists),
+		errors.Is(err, errors.Timeout), isTimeout(err):
 		return Outcome{Kind: OutcomeUnknown}
 	case errors.As(err, &after):
 		return Outcome{Kind: OutcomeRateLimited, After: after.After}
@@ -179,9 +188,19 @@ func OutcomeOf(err error) Outcome {
 	return Outcome{Kind: OutcomeZoneFailed}
 }
 
+// isTimeout looks at the whole tree: errors.As would stop at the first error
+// that has a Timeout method, also if that says no.
 func isTimeout(err error) bool {
-	var t interface{ Timeout() bool }
-	return errors.Is(err, errors.Timeout) || errors.As(err, &t) && t.Timeout()
+	if t, ok := err.(interface{ Timeout() bool }); ok && t.Timeout() {
+		return true
+	}
+	switch u := err.(type) {
+	case interface{ Unwrap() error }:
+		return isTimeout(u.Unwrap())
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(u.Unwrap(), isTimeout)
+	}
+	return false
 }
 
 // A Walk is where one start stands in its rounds over the zones. It is a
@@ -205,7 +224,7 @@ type Step uint8
 const (
 	StepNextZone  Step = iota // this round's next zone
 	StepNewRound              // all zones anew
-	StepSameZone              // the same zone, in a new round, as a new attempt
+	StepSameZone              // the same zone, as a new attempt; a new round if that costs a retry
 	StepSameAgain             // the same attempt again: same zone, same token
 	StepFail                  // no more
 )
@@ -215,7 +234,8 @@ const (
 // without zones. r in [0,1) picks within the jitter. In order:
 //
 //   - permanent: fail (ST4)
-//   - rate-limited: the same zone after the wait asked for; costs nothing (ST4)
+//   - rate-limited: the same zone after the wait asked for; costs nothing, and
+//     the round goes on (ST4)
 //   - the zone failed and others are left: the next one (ST2)
 //   - no retry is left: fail
 //   - otherwise one retry is used up, and a new round begins after a wait that
@@ -228,7 +248,7 @@ func (w Walk) Next(p RetryPolicy, last Outcome, usable int, r float64) (Walk, De
 	case last.Kind == OutcomePermanent:
 		return w, Decision{Step: StepFail}
 	case last.Kind == OutcomeRateLimited:
-		return w, Decision{Step: StepSameZone, Wait: max(last.After, 0), Left: left}
+		return w, Decision{Step: StepSameZone, Wait: orDefault(last.After, p.wait(w.Retries+1, r)), Left: left}
 	case last.Kind == OutcomeZoneFailed && usable > 0:
 		return w, Decision{Step: StepNextZone, Wait: orDefault(p.ZoneDelay, 0), Left: left}
 	case left <= 0:
@@ -296,7 +316,8 @@ func Unauthorized(err error) error { return marked(err, ErrUnauthorized) }
 func Quota(err error) error { return marked(err, ErrQuota) }
 
 // RetryAfter marks an error of a broker that was called too fast, and says how
-// long to wait. Find the wait with errors.As and a *RetryAfterError.
+// long to wait: 0 if it does not tell, which makes it the wait before a round;
+// Off for no wait. Find it with errors.As and a *RetryAfterError.
 func RetryAfter(err error, after time.Duration) error {
 	if err == nil {
 		return nil
@@ -362,11 +383,18 @@ func (e *StartError) Unwrap() error { return e.Cause }
 // Is makes it match ErrStart.
 func (e *StartError) Is(target error) bool { return target == ErrStart }
 
-// Table shows every attempt and every zone that was out, a line each, for a
-// person.
+// Table shows every attempt that is remembered in full, how many others there
+// were, and every zone that was out, a line each, for a person.
 func (e *StartError) Table() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "machine %s: %v\n", e.Machine, e.Error())
+	earlier := -len(e.Attempts)
+	for _, n := range e.Tried {
+		earlier += n
+	}
+	if earlier > 0 {
+		fmt.Fprintf(&b, "  %d earlier attempts\n", earlier)
+	}
 	for _, a := range e.Attempts {
 		fmt.Fprintf(&b, "  attempt %d  %s  %s  %v\n", a.Attempt, a.At.UTC().Format(time.RFC3339), zoneOrNone(a.Zone), a.Err)
 	}
@@ -407,22 +435,18 @@ const ErrStop = errors.ConstError("instances could not be stopped")
 
 // Error names each instance and its error, sorted.
 func (e *StopError) Error() string {
-	ids := make([]string, 0, len(e.Failed))
-	for id := range e.Failed {
-		ids = append(ids, string(id))
+	texts := make([]string, 0, len(e.Failed))
+	for _, id := range slices.Sorted(maps.Keys(e.Failed)) {
+		texts = append(texts, fmt.Sprintf("%s: %v", id, e.Failed[id]))
 	}
-	slices.Sort(ids)
-	for i, id := range ids {
-		ids[i] = fmt.Sprintf("%s: %v", id, e.Failed[InstanceID(id)])
-	}
-	return string(ErrStop) + ": " + strings.Join(ids, "; ")
+	return string(ErrStop) + ": " + strings.Join(texts, "; ")
 }
 
-// Unwrap gives the errors of the single instances.
+// Unwrap gives the errors of the single instances, sorted by instance.
 func (e *StopError) Unwrap() []error {
 	var errs []error
-	for _, err := range e.Failed {
-		if err != nil {
+	for _, id := range slices.Sorted(maps.Keys(e.Failed)) {
+		if err := e.Failed[id]; err != nil {
 			errs = append(errs, err)
 		}
 	}
