@@ -1,6 +1,11 @@
 // Package lane bounds how much of one kind of work goes on at once.
 package lane
 
+import (
+	"maps"
+	"slices"
+)
+
 // A Lane gives places to waiting values, first come, first served, at most
 // Limit at once, and at most KeyLimit at once with one key. A value whose key
 // is full holds up only values of that key. The zero key has no limit of its
@@ -110,8 +115,8 @@ func (l *Lane[V]) Done(key string) {
 // Resize changes the limits; places taken stay taken.
 func (l *Lane[V]) Resize(limit, keyLimit int) {
 	l.Limit, l.KeyLimit = limit, keyLimit
-	for _, q := range l.keyed {
-		l.ready(q)
+	for _, key := range slices.Sorted(maps.Keys(l.keyed)) { // in an order that can be repeated
+		l.ready(l.keyed[key])
 	}
 }
 
