@@ -191,29 +191,45 @@ const (
 // Has says whether all of f is in the set.
 func (s Fields) Has(f Fields) bool { return s&f == f }
 
+var fieldNames = [...]string{"instance", "status", "instance status", "keep"}
+
+// String names the fields, separated by ", ".
+func (s Fields) String() string {
+	var names []string
+	for i, name := range fieldNames {
+		if s.Has(1 << i) {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// MarshalText gives the fields as String does.
+func (s Fields) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
 // A Machine is the host's record of one machine, as far as decisions need it:
 // a small value, for a whole fleet of them is held in memory.
 type Machine struct {
-	ID   MachineID
-	Life Life
+	ID   MachineID `json:"id"`
+	Life Life      `json:"life,omitempty"`
 
 	// Instance is what the machine is provisioned with; empty means that it
 	// is not provisioned.
-	Instance InstanceID
+	Instance InstanceID `json:"instance,omitempty"`
 
 	// Zone is where the instance runs. Empty is allowed; the broker's listing
 	// then tells.
-	Zone ZoneName
+	Zone ZoneName `json:"zone,omitempty"`
 
 	// Keep says that the instance outlives the record: it is never stopped.
-	Keep bool
+	Keep bool `json:"keep,omitempty"`
 
-	Status         Status
-	InstanceStatus InstanceStatus
+	Status         Status         `json:"status,omitempty"`
+	InstanceStatus InstanceStatus `json:"instanceStatus,omitempty"`
 
 	// Unread names the fields above that could not be read. Their values are
 	// not looked at.
-	Unread Fields
+	Unread Fields `json:"unread,omitempty"`
 }
 
 // A Class is what a machine needs.

@@ -93,6 +93,20 @@ const (
 	FateUnclear             // something could not be read: leave both, look again
 )
 
+var fateNames = [...]string{"none", "stop", "kept", "spared", "shared", "unclear"}
+
+// String gives the fate in lower case: "none", "stop", "kept", "spared",
+// "shared", "unclear".
+func (f Fate) String() string {
+	if int(f) < len(fateNames) {
+		return fateNames[f]
+	}
+	return "invalid"
+}
+
+// MarshalText gives the fate as String does.
+func (f Fate) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+
 // FateOf decides what becomes of the instance of a dead machine. other is a
 // machine that isn't dead and claims the same instance, or "". In order:
 //

@@ -1,10 +1,12 @@
 package provisioner
 
 import (
+	"encoding/json"
 	"fmt"
 	"iter"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/juju/errors"
 )
@@ -52,6 +54,31 @@ func (a Action) String() string {
 	}
 	fmt.Fprintf(&b, ": %s", a.Reason)
 	return b.String()
+}
+
+// MarshalJSON gives the action as an object. Its fields do not change: kind,
+// machine, zone (where to start), fate, reason, ensureDead, lookAgain, error
+// (the text of Err) and record (Was, as a [Machine] encodes); those that are
+// zero are left out, but kind, machine, reason and record never are.
+func (a Action) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Kind       ActionKind `json:"kind"`
+		Machine    MachineID  `json:"machine"`
+		Zone       ZoneName   `json:"zone,omitempty"`
+		Fate       Fate       `json:"fate,omitempty"`
+		Reason     string     `json:"reason"`
+		EnsureDead bool       `json:"ensureDead,omitempty"`
+		LookAgain  bool       `json:"lookAgain,omitempty"`
+		Error      string     `json:"error,omitempty"`
+		Record     Machine    `json:"record"`
+	}{a.Kind, a.Was.ID, a.Zone, a.Fate, a.Reason, a.EnsureDead, a.LookAgain, errorText(a.Err), a.Was})
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 // A Phase is what a Task is doing about a machine.
@@ -643,4 +670,37 @@ func (p Plan) String() string {
 		fmt.Fprintf(&b, "  warning  %s\n", w)
 	}
 	return b.String()
+}
+
+// MarshalJSON gives the plan as an object, the same bytes for the same plan.
+// Its fields do not change: harvest, actions, left, unknown, zones, warnings; a
+// list is never null. An unknown instance has instance, zone, state, created
+// and reason; its labels are left out, for they hold a nonce.
+func (p Plan) MarshalJSON() ([]byte, error) {
+	type unknown struct {
+		Instance InstanceID    `json:"instance"`
+		Zone     ZoneName      `json:"zone,omitempty"`
+		State    InstanceState `json:"state,omitempty"`
+		Created  time.Time     `json:"created,omitzero"`
+		Reason   string        `json:"reason"`
+	}
+	instances := []unknown{}
+	for _, i := range p.Unknown {
+		instances = append(instances, unknown{i.ID, i.Zone, i.State, i.Created, ReasonUnknown})
+	}
+	return json.Marshal(struct {
+		Harvest  HarvestMode `json:"harvest"`
+		Actions  []Action    `json:"actions"`
+		Left     []Action    `json:"left"`
+		Unknown  []unknown   `json:"unknown"`
+		Zones    []ZoneCount `json:"zones"`
+		Warnings []string    `json:"warnings"`
+	}{p.Harvest, notNil(p.Actions), notNil(p.Left), instances, notNil(p.Zones), notNil(p.Warnings)})
+}
+
+func notNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
 }
