@@ -1,0 +1,150 @@
+// Package provisioner keeps a fleet of machine records and the instances of a
+// broker (a cloud, a cluster, a rack) in step: it starts an instance for each
+// record that wants one, spread over availability zones, tries again what
+// failed, and stops what is no longer wanted.
+//
+// It is a library for programs that own such records: it brings the decisions
+// and the concurrency, the host brings the records and the cloud.
+//
+// # Quick start
+//
+// Implement [Broker] (three methods) and [State] (five), and run a [Task]:
+//
+//	task, err := provisioner.New(provisioner.Config{
+//		Controller: "prod-1", // no other controller of this cloud has that name
+//		Broker:     cloud,
+//		State:      records,
+//		Changes:    provisioner.Stream[[]provisioner.MachineID]{C: changed},
+//	})
+//	if err != nil {
+//		return err // a *ConfigError that names every field at fault
+//	}
+//	return task.Run(ctx)
+//
+// A host without watchers leaves Changes out and calls [Task.Reconcile] when it
+// likes. To see what would happen, and why, without anything happening, print
+// what [Task.Plan] returns. The directory examples/custombroker holds a whole
+// host in one file, to be copied; package provisionertest holds one in memory.
+//
+// # The host's duties
+//
+// What the package promises, it promises to a host that does this:
+//
+//  1. Give each controller of one cloud a name of its own, and let only one
+//     Task at a time act on a fleet. (A [Lease] is not looked at yet.)
+//  2. List truthfully. [Listing].Complete is set only if every instance is in
+//     the listing, powered-off ones too, save for the zones in Failed.
+//  3. Start in the zone asked for, put the labels on the instance by the call
+//     that makes it, and use the token as the idempotency key where there is
+//     one. An error of Start means that no instance was made; say [Ambiguous]
+//     where that isn't certain.
+//  4. Mark errors ([ZoneIndependent], [Permanent], [RetryAfter],
+//     [OutOfCapacity] and the others). An unmarked error is taken for the
+//     zone's, and the next zone is tried.
+//  5. Stop for good and idempotently: an id that is not known is a success. If
+//     only some could be stopped, return a [*StopError].
+//  6. Make SetInstance a compare-and-set on "not provisioned", and Remove
+//     idempotent and deaf to machines that aren't dead. This, and not the Task,
+//     is what keeps two writers apart.
+//  7. Answer by id. A machine that is missing is NotFound, one that may not be
+//     seen Unauthorized, both in the result of that machine; the error of the
+//     call means that state could not be reached.
+//  8. Return soon after a context has ended, allow calls from several
+//     goroutines, hand out copies, keep nothing of a request.
+//  9. Decide which machines there are and when they die. A record that is gone
+//     without having been dead leaves its instance behind.
+//  10. Look at [Task.Capabilities] once: a decorator that hides an ability of
+//     the broker or the state is otherwise not noticed.
+//
+// # Stages
+//
+// Facts become decisions in stages that are plain functions, each of use
+// alone, none with I/O, a lock, a clock or a random number of its own:
+//
+//	Classify      Machine → Classified         what it needs, and why
+//	FindUnknown   Listing → []Instance         what no machine claims
+//	Harvest       dead, unknown → HarvestSet   what may be stopped, what is left
+//	RankZones     Ranking → []RankedZone       which zone next, why others are out
+//	Walk.Next     Outcome → Decision           again? where? when?
+//	MakePlan      Snapshot → Plan              all of it, for a whole fleet
+//
+// Inputs are never changed, orders are total, and whatever is left alone has a
+// reason that a person can read.
+//
+// # Plan, then act
+//
+// One rule decides about one machine; MakePlan folds it over a fleet, and a
+// running Task applies the same rule to what has changed, so both say the
+// same. A [Plan] is plain data: print it, compare it, leave actions out, give
+// it to [Task.Apply]. Apply does what the plan says and no more, and passes over
+// an action whose machine is no longer as it was when that was decided.
+//
+// [Task.Explain] says where one machine stands: phase, attempt, last error, next
+// try, and each zone with its rank or the reason why it is out.
+//
+// # Guarantees
+//
+// One instance a machine: nothing is started or stopped twice at once, an
+// instance that could not be recorded is stopped or kept in view until it is
+// gone, and the machine is not started again before.
+//
+// Nothing is stopped on a guess: an instance is stopped only if its machine is
+// dead and the mode allows it, or if the Task itself made it and could not
+// record it. Keep-instance wins over every mode. Instances that no machine
+// claims are reported and left alone in every [HarvestMode], also in
+// [HarvestUnknown] and [HarvestAll], in this version.
+//
+// One machine's trouble is its own: a start that is slow, hangs, fails or
+// panics takes a place in a lane, and neither delays the next free place nor
+// ends Run. Whole calls that fail are tried again with back-off. Run ends when
+// its context does or Kill is called, when a watcher closes, and for nothing else.
+//
+// Nothing is leaked: when Run has returned, its goroutines and watchers are
+// gone. Only calls that outlast [Config].ShutdownGrace go on, named in Run's
+// error, and what they bring is still recorded or stopped.
+//
+// In this version a start whose outcome is unknown ([Ambiguous], a time-out) is
+// repeated with the same token if the broker dedupes by it ([Traits]), and never
+// moved to another zone; from any other broker it is given up, with an error
+// that says so. Finding such an instance by its label, also after a crash of the
+// host, is still to come, and so are stored intents, the lease and the cooling
+// down of zones without capacity.
+//
+// # Concurrency
+//
+// Every method of a Task may be called from several goroutines at once. Run may
+// be called once; without it, the other methods work all the same. No method
+// of the host is called with a lock held, and any of them may be called by
+// several goroutines at the same time. Calls for one machine are never made at
+// the same time, except that its record may be read. Observers are called by
+// one goroutine each, in the order of events, and never hold up the Task.
+//
+// In plain words: whoever has something to decide takes the engine, the one
+// value that knows everything, decides, puts it back, and lets workers do the
+// slow things. There is nothing to lock, and nobody waits with it in hand.
+//
+// # Errors
+//
+// Errors wrap their cause; branch with errors.Is and errors.As. [ErrConfig],
+// [ErrStart] and [ErrStop] each go with a type that carries the particulars:
+// [*ConfigError], [*StartError] (every attempt: zone, time, error) and
+// [*StopError]. [ErrNoZone] is the cause when no zone could be used. Classes
+// that the host shares with the package are those of github.com/juju/errors:
+// NotFound, Unauthorized, NotValid, NotSupported, NotImplemented. A machine's
+// failure is an event, a status and a result, never Run's error.
+//
+// # Testing your host
+//
+// All waiting is on [Config].Clock, so tests never sleep. With testing/synctest,
+// make the Task inside the bubble and leave Clock out. With a mock of
+// github.com/benbjohnson/clock, call [Task.Idle] before each move of the clock:
+// it returns, with the time of the next thing to do, once all is quiet. Both are
+// shown in docs/testing.md. Package provisionertest has a host in memory whose
+// faults are scripted.
+//
+// # What it is not
+//
+// It does not decide how many machines there should be, of which size, or what
+// runs on them; it does not replace machines that are unwell, install anything
+// on them, or speak to any cloud by itself; and it is no daemon.
+package provisioner
