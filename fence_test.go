@@ -164,9 +164,12 @@ type checkedFile struct {
 // imports, which the go command that built this test has at hand.
 func typeCheck(t *testing.T) (map[string]checkedFile, *types.Info) {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", ".").Output()
+	var complaint strings.Builder
+	list := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", ".")
+	list.Stderr = &complaint
+	out, err := list.Output()
 	if err != nil {
-		t.Fatalf("go list: %v", err)
+		t.Fatalf("go list: %v\n%s", err, complaint.String())
 	}
 	export := map[string]string{}
 	for line := range strings.Lines(string(out)) {
@@ -174,7 +177,7 @@ func typeCheck(t *testing.T) (map[string]checkedFile, *types.Info) {
 		export[imported] = file
 	}
 	fset := token.NewFileSet()
-	files, list := map[string]checkedFile{}, []*ast.File{}
+	files, parsed := map[string]checkedFile{}, []*ast.File{}
 	names, _ := filepath.Glob("*.go")
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {
@@ -184,7 +187,7 @@ func typeCheck(t *testing.T) (map[string]checkedFile, *types.Info) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		files[name], list = checkedFile{fset, file}, append(list, file)
+		files[name], parsed = checkedFile{fset, file}, append(parsed, file)
 	}
 	if _, ok := files["ops.go"]; !ok {
 		t.Fatal("there is no ops.go: the fence around the host's calls stands in the wrong place")
@@ -193,7 +196,7 @@ func typeCheck(t *testing.T) (map[string]checkedFile, *types.Info) {
 	conf := types.Config{Importer: importer.ForCompiler(fset, "gc", func(imported string) (io.ReadCloser, error) {
 		return os.Open(export[imported])
 	})}
-	if _, err := conf.Check(modulePath, fset, list, info); err != nil {
+	if _, err := conf.Check(modulePath, fset, parsed, info); err != nil {
 		t.Fatalf("type check: %v", err)
 	}
 	return files, info
