@@ -64,8 +64,7 @@ func (b *Broker) Start(ctx context.Context, req provisioner.StartRequest) (provi
 func (w *World) start(c *call, req *provisioner.StartRequest) (provisioner.StartResult, error) {
 	m := w.known(req.Machine)
 	if !w.set.Silent {
-		kept := *req
-		m.request = &kept
+		m.request = copyRequest(req)
 	}
 	empty, isEmpty := c.twisted(TroubleEmpty)
 	if isEmpty && !empty.After {
@@ -150,7 +149,7 @@ func (w *World) chooseZone(c *call, asked provisioner.ZoneName) (provisioner.Zon
 	if len(w.zones) == 0 && asked == "" {
 		return "", nil
 	}
-	err := error(errors.NotFoundf("zone %q", string(asked)))
+	var err error
 	for _, z := range w.zones {
 		if asked != "" && z.Name != asked {
 			continue
@@ -158,6 +157,9 @@ func (w *World) chooseZone(c *call, asked provisioner.ZoneName) (provisioner.Zon
 		if err = w.roomIn(z); err == nil {
 			return z.Name, nil
 		}
+	}
+	if err == nil {
+		err = errors.NotFoundf("zone %q", string(asked))
 	}
 	return "", err
 }
@@ -232,8 +234,7 @@ func (w *World) list(c *call) provisioner.Listing {
 	}
 	clear(w.listing[len(kept):])
 	w.listing = kept
-	l.Instances = instanceKind.twist(c, l.Instances)
-	return partial(c, l)
+	return w.twistListing(c, l)
 }
 
 // show is how the broker would list an instance now, if it would.
@@ -254,7 +255,8 @@ func (w *World) show(i *instance, now time.Time) (provisioner.Instance, bool) {
 	return provisioner.Instance{ID: i.id, Zone: i.zone, State: state, Created: i.created, Labels: i.labels}, true
 }
 
-// find is list for the instances with some labels.
+// find is list for the instances with some labels. Where a machine is wanted it
+// doesn't look at all the others.
 func (w *World) find(c *call, want provisioner.Labels) provisioner.Listing {
 	among := w.listing
 	if want.Machine != "" {
@@ -262,6 +264,7 @@ func (w *World) find(c *call, want provisioner.Labels) provisioner.Listing {
 		if m := w.machine(want.Machine); m != nil {
 			among = m.instances
 		}
+		among = slices.Concat(among, w.strangers)
 	}
 	now := w.now()
 	l := provisioner.Listing{Complete: true}
@@ -273,8 +276,7 @@ func (w *World) find(c *call, want provisioner.Labels) provisioner.Listing {
 			l.Instances = append(l.Instances, shown)
 		}
 	}
-	l.Instances = instanceKind.twist(c, l.Instances)
-	return partial(c, l)
+	return w.twistListing(c, l)
 }
 
 // hasLabels says whether labels equal every field of want that isn't zero.

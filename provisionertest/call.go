@@ -84,6 +84,7 @@ type call struct {
 	hits  []*scripted // faults that hit it
 	text  string
 	begun int // number of its begin record
+	locks []string
 }
 
 // do makes one call of the host: the way there, its effect under the lock, the

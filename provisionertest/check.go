@@ -149,6 +149,9 @@ func (w *World) Check() error {
 	for _, s := range w.StaleWrites() {
 		lines = append(lines, s.String())
 	}
+	for _, m := range w.Misuses() {
+		lines = append(lines, m.String())
+	}
 	if lines == nil {
 		return nil
 	}

@@ -27,7 +27,7 @@ func (w *World) Add(machines ...provisioner.Machine) error {
 		if err := rec.ID.Validate(); err != nil {
 			return err
 		}
-		if _, err := w.existing(rec.ID); err == nil || seen[rec.ID] {
+		if m := w.machines[rec.ID]; m != nil && m.exists || seen[rec.ID] {
 			return errors.AlreadyExistsf("machine %s", rec.ID)
 		}
 		ids[i], seen[rec.ID] = rec.ID, true
@@ -244,8 +244,9 @@ func (w *World) SetCapacity(name provisioner.ZoneName, most int) {
 
 // AddInstance adds an instance that no Start has made: another's, with
 // whatever labels, or one that a crash left behind. It is no leak unless it is
-// labelled with a machine. It is shown with its labels, whatever the traits
-// say; without a time of creation it is created now.
+// labelled with a machine and with Settings.Controller. It is shown with its
+// labels, whatever the traits say; without a time of creation it is created
+// now.
 func (w *World) AddInstance(i provisioner.Instance) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -256,16 +257,19 @@ func (w *World) AddInstance(i provisioner.Instance) error {
 		return errors.AlreadyExistsf("instance %s", i.ID)
 	}
 	w.deed("instance %s appears", i.ID)
-	var m *machine
-	if i.Labels.Machine != "" {
-		m = w.known(i.Labels.Machine)
+	made := &instance{id: i.ID, zone: i.Zone, labels: i.Labels, state: cmp.Or(i.State, provisioner.InstanceUp), created: i.Created}
+	if made.created.IsZero() {
+		made.created = w.now()
 	}
-	created := i.Created
-	if created.IsZero() {
-		created = w.now()
+	ours := i.Labels.Machine != "" && i.Labels.Controller == w.set.Controller
+	if !ours {
+		made.excused = true
+		w.strangers = append(w.strangers, made)
+		w.addInstance(made, nil)
+		return nil
 	}
-	w.addInstance(&instance{id: i.ID, machine: i.Labels.Machine, zone: i.Zone, labels: i.Labels, excused: m == nil,
-		state: cmp.Or(i.State, provisioner.InstanceUp), created: created}, m)
+	made.machine = i.Labels.Machine
+	w.addInstance(made, w.known(made.machine))
 	return nil
 }
 

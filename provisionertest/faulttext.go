@@ -161,6 +161,18 @@ func (f Fault) String() string {
 	return b.String()
 }
 
+// MarshalText gives the text that ParseFault reads.
+func (f Fault) MarshalText() ([]byte, error) { return []byte(f.String()), f.Validate() }
+
+// UnmarshalText reads what ParseFault reads.
+func (f *Fault) UnmarshalText(text []byte) error {
+	read, err := ParseFault(string(text))
+	if err == nil {
+		*f = read
+	}
+	return err
+}
+
 // words joins words for a message.
 func words[S ~string](all []S) string {
 	texts := make([]string, len(all))

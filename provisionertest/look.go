@@ -38,24 +38,25 @@ func (w *World) StatusText(id provisioner.MachineID) string {
 }
 
 // Recorded gives what a machine was recorded with by SetInstance, zero if it
-// wasn't.
+// wasn't. A silent World remembers none.
 func (w *World) Recorded(id provisioner.MachineID) provisioner.InstanceRecord {
 	return ofMachine(w, id, func(m *machine) provisioner.InstanceRecord {
 		if m.recorded == nil {
 			return provisioner.InstanceRecord{}
 		}
-		return *m.recorded
+		return *copyRecord(m.recorded)
 	})
 }
 
 // Request gives the latest start request for a machine that reached the
-// broker, zero if none did. A silent World remembers none.
+// broker, without its functions, zero if none did. A silent World remembers
+// none.
 func (w *World) Request(id provisioner.MachineID) provisioner.StartRequest {
 	return ofMachine(w, id, func(m *machine) provisioner.StartRequest {
 		if m.request == nil {
 			return provisioner.StartRequest{}
 		}
-		return *m.request
+		return *copyRequest(m.request)
 	})
 }
 

@@ -129,6 +129,7 @@ func (w *World) arrive(c *call) {
 	w.arrived = now
 	c.begun = w.record(Record{Phase: Begin, Call: c.kind, Text: w.describe(c)})
 	c.hits = w.hit(c)
+	w.checkUse(c)
 }
 
 // end records that a call returns.
@@ -136,6 +137,7 @@ func (w *World) end(c *call, result string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.record(Record{Phase: End, Call: c.kind, Begun: c.begun, Text: w.describe(c), Result: result, Err: err})
+	w.endUse(c)
 }
 
 // describe gives the call's text.

@@ -163,8 +163,9 @@ func (w *World) setInstance(rec *provisioner.InstanceRecord) error {
 		return errors.Forbiddenf("machine %s is dead: recording an instance", m.ID)
 	}
 	m.Instance, m.Zone = rec.Instance, rec.Zone
-	kept := *rec
-	m.recorded = &kept
+	if !w.set.Silent {
+		m.recorded = copyRecord(rec)
+	}
 	w.claim(m)
 	w.echo(m.ID)
 	return nil

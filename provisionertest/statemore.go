@@ -16,12 +16,10 @@ import (
 
 // WriteStatus implements provisioner.StatusWriter.
 func (s *State) WriteStatus(ctx context.Context, u provisioner.StatusUpdate) error {
-	c := call{kind: CallStatus, machine: u.Machine, epoch: u.Epoch, detail: func() string {
-		if u.Status != "" {
-			return fmt.Sprintf("%s/%s %q", u.Status, u.Instance, u.Text)
-		}
-		return fmt.Sprintf("%s %q", u.Instance, u.Text)
-	}}
+	c := call{kind: CallStatus, machine: u.Machine, epoch: u.Epoch}
+	if !s.w.set.Silent {
+		c.detail = func() string { return showStatus(u) }
+	}
 	_, err := do(ctx, s.w, &c, showNone, func() (none, error) {
 		m, err := s.w.existing(u.Machine)
 		if err != nil {
@@ -35,6 +33,13 @@ func (s *State) WriteStatus(ctx context.Context, u provisioner.StatusUpdate) err
 		return none{}, nil
 	})
 	return err
+}
+
+func showStatus(u provisioner.StatusUpdate) string {
+	if u.Status != "" {
+		return fmt.Sprintf("%s/%s %q", u.Status, u.Instance, u.Text)
+	}
+	return fmt.Sprintf("%s %q", u.Instance, u.Text)
 }
 
 // setStatus leaves alone what is empty.

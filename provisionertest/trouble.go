@@ -136,12 +136,6 @@ const (
 func aboutMachine(f Fault, id provisioner.MachineID) bool { return f.Machine == "" || f.Machine == id }
 
 var (
-	instanceKind = kindOf[provisioner.Instance]{
-		about: func(f Fault, i provisioner.Instance) bool {
-			return (f.Instance == "" || f.Instance == i.ID) && (f.Zone == "" || f.Zone == i.Zone) && aboutMachine(f, i.Labels.Machine)
-		},
-		alien: provisioner.Instance{ID: alienInstance},
-	}
 	zoneKind = kindOf[provisioner.Zone]{
 		about: func(f Fault, z provisioner.Zone) bool { return f.Zone == "" || f.Zone == z.Name },
 		alien: provisioner.Zone{Name: alienZone, Available: true},
@@ -183,8 +177,15 @@ var (
 	}
 )
 
-// partial takes out of a listing what was scripted to be missing.
-func partial(c *call, l provisioner.Listing) provisioner.Listing {
+// twistListing does to a listing what was scripted for it.
+func (w *World) twistListing(c *call, l provisioner.Listing) provisioner.Listing {
+	if len(c.hits) == 0 {
+		return l
+	}
+	l.Instances = kindOf[provisioner.Instance]{
+		about: func(f Fault, i provisioner.Instance) bool { return w.concernsInstance(f, i.ID) },
+		alien: provisioner.Instance{ID: alienInstance},
+	}.twist(c, l.Instances)
 	for _, f := range c.hits {
 		switch {
 		case f.What != TroublePartial:

@@ -89,6 +89,7 @@ type World struct {
 	fleet     []*machine // in the order in which they were added
 	instances map[provisioner.InstanceID]*instance
 	listing   []*instance // in the order in which they were made
+	strangers []*instance // that are nobody's
 	tokens    map[string]*instance
 	oddClaims map[provisioner.InstanceID][]*machine
 	zones     []provisioner.Zone
@@ -111,6 +112,8 @@ type World struct {
 	doubles    []Double
 	wrongStops []WrongStop
 	stale      []StaleWrite
+	misuses    []Misuse
+	inFlight   map[string]bool
 
 	changes watchers[[]provisioner.MachineID]
 	retries watchers[struct{}]
@@ -182,6 +185,7 @@ func New(s Settings) *World {
 		retryable: map[provisioner.MachineID]bool{},
 		spared:    map[provisioner.InstanceID]provisioner.Spared{},
 		calls:     map[uint64]int{},
+		inFlight:  map[string]bool{},
 		release:   make(chan struct{}),
 	}
 	w.setPlain()

@@ -1,0 +1,94 @@
+package provisionertest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A Misuse is a call that breaks what the interfaces promise the host.
+type Misuse struct {
+	Call string
+	Why  string
+	At   time.Duration // since the World was made
+}
+
+// String gives the misuse in one line.
+func (m Misuse) String() string { return fmt.Sprintf("%s at %s: %s", m.Call, m.At, m.Why) }
+
+// Misuses lists, in the order of time, the calls without ids or with one
+// twice, those for too many at once, and those that overlapped another that
+// they must not overlap: two starts, removals or status writes of one machine,
+// two stops of one instance. A World that is kind, silent and without faults
+// does not look.
+func (w *World) Misuses() []Misuse {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.misuses)
+}
+
+// maxStartInfo is how many machines State.StartInfo is asked for at most.
+const maxStartInfo = 500
+
+// checkUse looks at a call that has just reached the host.
+func (w *World) checkUse(c *call) {
+	wrong := func(why string) {
+		w.misuses = append(w.misuses, Misuse{c.String(), why, w.now().Sub(w.born)})
+	}
+	switch c.kind {
+	case CallMachines, CallInfo, CallGroups, CallAuth, CallIntents, CallProfiles:
+		wrongIDs(wrong, c.machines)
+	case CallStop, CallUnspare:
+		wrongIDs(wrong, c.instances)
+		if c.kind == CallStop && !slices.IsSorted(c.instances) {
+			wrong("its ids are not sorted")
+		}
+	}
+	if c.kind == CallInfo && len(c.machines) > maxStartInfo {
+		wrong(fmt.Sprintf("more than %d machines", maxStartInfo))
+	}
+	for _, lock := range c.exclusive() {
+		if w.inFlight[lock] {
+			wrong("another is under way for " + lock)
+			continue
+		}
+		w.inFlight[lock] = true
+		c.locks = append(c.locks, lock)
+	}
+}
+
+func wrongIDs[S ~string](wrong func(string), ids []S) {
+	if len(ids) == 0 {
+		wrong("it is for nothing")
+	}
+	seen := make(map[S]bool, len(ids))
+	for _, id := range ids {
+		if seen[id] {
+			wrong("it names " + string(id) + " twice")
+		}
+		seen[id] = true
+	}
+}
+
+// exclusive names what no other such call may be about at the same time.
+func (c *call) exclusive() []string {
+	switch c.kind {
+	case CallStart, CallRemove, CallStatus:
+		return []string{string(c.kind) + " " + string(c.machine)}
+	case CallStop:
+		var locks []string
+		for _, id := range c.instances {
+			locks = append(locks, "stop "+string(id))
+		}
+		return slices.Compact(locks)
+	}
+	return nil
+}
+
+// endUse lets others be about the same again.
+func (w *World) endUse(c *call) {
+	for _, lock := range c.locks {
+		delete(w.inFlight, lock)
+	}
+	c.locks = nil
+}
