@@ -111,6 +111,8 @@ func (p RetryPolicy) wait(n int, r float64) time.Duration {
 	case p.Factor > 1:
 		wait *= math.Pow(p.Factor, float64(n-1))
 	}
+	const longest = 100 * 365 * 24 * time.Hour // twice that still is a Duration
+	wait = min(wait, float64(longest))
 	if p.MaxDelay != Off {
 		wait = min(wait, float64(orDefault(p.MaxDelay, 5*time.Minute)))
 	}
@@ -120,8 +122,7 @@ func (p RetryPolicy) wait(n int, r float64) time.Duration {
 	case p.Jitter > 0:
 		wait *= 1 + p.Jitter*(2*r-1)
 	}
-	const longest = 100 * 365 * 24 * time.Hour // well within a Duration
-	return time.Duration(min(wait, float64(longest)))
+	return time.Duration(wait)
 }
 
 // orDefault resolves the convention for durations: 0 is the default, Off is 0.
@@ -409,6 +410,13 @@ func zoneOrNone(z ZoneName) string {
 		return "no zone"
 	}
 	return fmt.Sprintf("zone %q", string(z))
+}
+
+// clone is a copy that does not change any more.
+func (e *StartError) clone() *StartError {
+	c := *e
+	c.Attempts, c.Tried = slices.Clone(e.Attempts), maps.Clone(e.Tried)
+	return &c
 }
 
 // add appends an attempt and forgets the oldest beyond maxHistory.
