@@ -155,6 +155,13 @@ func (l *ledger) out(z int32, w *wish) string {
 	return ""
 }
 
+// available says whether the zone would do for the wish in a new round.
+func (l *ledger) available(z int32, w *wish) bool {
+	anew := *w
+	anew.failed = nil
+	return l.out(z, &anew) == ""
+}
+
 // choose picks the zone that SortZones would put first, or noZone. usable is
 // the number of zones that could have been picked. Nothing is reserved.
 func (l *ledger) choose(w *wish) (best int32, usable int) {
@@ -287,6 +294,15 @@ func (s *zoneSet) has(z int32) bool {
 	}
 	i := int(z/64) - 2
 	return i < len(s.high) && s.high[i]&(1<<(z%64)) != 0
+}
+
+func (s *zoneSet) empty() bool {
+	for _, w := range s.high {
+		if w != 0 {
+			return false
+		}
+	}
+	return s.low == [2]uint64{}
 }
 
 func (s *zoneSet) clear() {

@@ -1,12 +1,644 @@
 package provisioner
 
 import (
+	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/juju/errors"
+	"golang.org/x/sync/errgroup"
 )
+
+// This file is the only one that calls the host. Each operation of the engine
+// is carried out here by one goroutine; whatever the host does in it (fail,
+// panic, end the goroutine, ignore its context) becomes an outcome.
+
+// host is all that operations need of a Config.
+type host struct {
+	Optional
+	broker       Broker
+	state        State
+	startLimiter Limiter
+	stopLimiter  Limiter
+	lease        Lease
+	controller   string
+	tag          string
+	random       func() uint64
+}
 
 func secureRandom() uint64 {
 	var b [8]byte
 	rand.Read(b[:]) // never fails
 	return binary.LittleEndian.Uint64(b[:])
+}
+
+// ErrLeaseLost ends a Task whose lease is lost (LC6).
+const ErrLeaseLost = errors.ConstError("the lease is lost")
+
+// ErrPanic is what the error of a host call matches that panicked or ended its
+// goroutine. Its text holds the stack.
+const ErrPanic = errors.ConstError("host call did not return")
+
+// call is the shell's side of an operation: the context of the host call that
+// it is making.
+type call struct {
+	mu     sync.Mutex
+	phase  opPhase
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+}
+
+func newCall(base context.Context, phase opPhase) *call {
+	c := &call{phase: phase}
+	c.ctx, c.cancel = context.WithCancelCause(base)
+	return c
+}
+
+// cut cancels the host call, if it still is the one that is meant.
+func (c *call) cut(phase opPhase, cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.phase == phase {
+		c.cancel(cause)
+	}
+}
+
+// running is one operation under way.
+type running struct {
+	*host
+	op   *op
+	base context.Context
+	post func(message)
+
+	result  any
+	err     error
+	note    error
+	attempt attempted // of an opStart, as far as it has come
+}
+
+// run carries an operation out and posts its outcome, whatever happens.
+func (h *host) run(base context.Context, o *op, post func(message)) {
+	r := &running{host: h, op: o, base: base, post: post}
+	returned := false
+	defer func() {
+		if !returned {
+			r.spoil(faultOf(recover()))
+		}
+		o.call.cancel(nil)
+		if o.kind == opStart {
+			r.result = r.attempt
+		}
+		post(message{kind: msgOutcome, op: o, result: r.result, err: r.err, note: r.note})
+	}()
+	r.do()
+	returned = true
+}
+
+// faultOf makes an error of what ended a host call.
+func faultOf(recovered any) error {
+	if recovered == nil {
+		return errors.WithType(errors.New("a host call ended its goroutine"), ErrPanic)
+	}
+	return errors.WithType(fmt.Errorf("a host call panicked: %v\n%s", recovered, debug.Stack()), ErrPanic)
+}
+
+// spoil turns a fault into the outcome that is true of where it happened.
+func (r *running) spoil(fault error) {
+	a := &r.attempt
+	switch {
+	case r.op.kind != opStart:
+		r.err = fault
+	case r.op.call.phase == phaseLimit:
+		a.start = ZoneIndependent(fault)
+	case a.record.Instance == "":
+		a.start = Ambiguous(fault)
+	case a.unwanted == nil:
+		a.write = fault
+	}
+}
+
+// at goes on to a further host call, with a context of its own.
+func (r *running) at(phase opPhase) context.Context {
+	c := r.op.call
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.phase != phase {
+		c.cancel(nil)
+		c.phase = phase
+		c.ctx, c.cancel = context.WithCancelCause(r.base)
+		r.post(message{kind: msgPhase, op: r.op, phase: phase})
+	}
+	return c.ctx
+}
+
+// held gives the epoch of the lease, right before something is changed, or why
+// nothing may be (LC6). Without a lease everything may, and the epoch is 0.
+func (h *host) held() (epoch uint64, err error) {
+	switch {
+	case h.lease == nil:
+		return 0, nil
+	case !h.lease.Held():
+		return 0, ErrLeaseLost
+	}
+	return h.lease.Epoch(), nil
+}
+
+func (r *running) do() {
+	ctx := r.op.call.ctx
+	switch r.op.kind {
+	case opFleet:
+		fleet, err := r.state.Fleet(ctx)
+		r.result, r.err = slices.Clone(fleet), err
+	case opMachines, opConfirm:
+		ids := r.op.req.([]MachineID)
+		results, err := r.state.Machines(ctx, ids...)
+		if r.err = err; err == nil {
+			r.result, r.note = eachMachine(ids, results)
+		}
+	case opListing:
+		r.result, r.err = r.broker.Instances(ctx)
+	case opZones:
+		r.result, r.err = r.Zones.Zones(ctx)
+	case opRetries:
+		r.result, r.err = r.Retries.RetryMachines(ctx)
+	case opPrepare:
+		r.prepare(ctx, r.op.req.([]need))
+	case opDerive:
+		c := r.op.req.(startCall)
+		r.complete(&c)
+		r.result, r.err = r.Deriver.DeriveZones(ctx, c.request)
+	case opStart:
+		r.start(r.op.req.(startCall))
+	case opStop:
+		r.stop(r.op.req.(StopRequest))
+	case opRemove:
+		r.remove(ctx, r.op.req.(removalCall))
+	case opMaintain:
+		req := r.op.req.(MaintainRequest)
+		if req.Epoch, r.err = r.held(); r.err == nil {
+			r.err = r.Maintainer.Maintain(ctx, req)
+		}
+	case opStatus:
+		req := r.op.req.(StatusUpdate)
+		if req.Epoch, r.err = r.held(); r.err == nil {
+			r.err = r.Status.WriteStatus(ctx, req)
+		}
+	}
+}
+
+// prepare reads in bulk what starts need: information, then groups, then
+// credentials, each in one call.
+func (r *running) prepare(ctx context.Context, needs []need) {
+	all := make([]prepared, len(needs))
+	var ask []MachineID
+	for i, n := range needs {
+		all[i] = prepared{nonce: n.Nonce, info: n.Info}
+		if !n.Ready {
+			ask = append(ask, n.Machine)
+		}
+	}
+	if len(ask) > 0 {
+		results, err := r.state.StartInfo(ctx, ask...)
+		if r.err = err; err != nil {
+			return
+		}
+		infos, note := each(ask, results, func(x *StartInfoResult) MachineID { return x.ID },
+			func(id MachineID, err error) StartInfoResult { return StartInfoResult{ID: id, Err: err} })
+		r.note = note
+		for i, n := range needs {
+			if n.Ready {
+				continue
+			}
+			x := infos[n.Machine]
+			all[i].info, all[i].err = x.Info, errors.Annotate(x.Err, "start information")
+			all[i].nonce = r.newNonce()
+		}
+	}
+	r.prepareGroups(needs, all)
+	r.prepareAuth(needs, all)
+	if r.err == nil {
+		r.result = all
+	}
+}
+
+// wellPrepared are the machines that nothing has gone wrong for yet.
+func wellPrepared(needs []need, all []prepared, want func(need) bool) []MachineID {
+	var ids []MachineID
+	for i, n := range needs {
+		if all[i].err == nil && want(n) {
+			ids = append(ids, n.Machine)
+		}
+	}
+	return ids
+}
+
+func (r *running) prepareGroups(needs []need, all []prepared) {
+	for i := range all {
+		all[i].group = all[i].info.Group
+	}
+	ids := wellPrepared(needs, all, func(need) bool { return true })
+	if r.Groups == nil || len(ids) == 0 || r.err != nil {
+		return
+	}
+	results, err := r.Groups.Groups(r.at(phaseNext), ids...)
+	if err != nil {
+		r.err = errors.Annotate(err, "groups")
+		return
+	}
+	groups, note := each(ids, results, func(x *GroupResult) MachineID { return x.ID },
+		func(id MachineID, err error) GroupResult { return GroupResult{ID: id, Err: err} })
+	if note != nil {
+		r.note = note
+	}
+	for i, n := range needs {
+		if x := groups[n.Machine]; all[i].err == nil {
+			all[i].group, all[i].err, all[i].final = x.Group, errors.Annotate(x.Err, "distribution group"), x.Err != nil
+		}
+	}
+}
+
+func (r *running) prepareAuth(needs []need, all []prepared) {
+	ids := wellPrepared(needs, all, func(n need) bool { return !n.Ready })
+	if r.Authenticator == nil || len(ids) == 0 || r.err != nil {
+		return
+	}
+	epoch, err := r.held()
+	if r.err = err; err != nil {
+		return
+	}
+	var reqs []AuthRequest
+	for i, n := range needs {
+		if all[i].err == nil && !n.Ready {
+			reqs = append(reqs, AuthRequest{n.Machine, all[i].nonce, epoch})
+		}
+	}
+	results, err := r.Authenticator.Authenticate(r.at(phaseNext2), reqs...)
+	if err != nil {
+		r.err = errors.Annotate(err, "authentication")
+		return
+	}
+	auths, note := each(ids, results, func(x *AuthResult) MachineID { return x.ID },
+		func(id MachineID, err error) AuthResult { return AuthResult{ID: id, Err: err} })
+	if note != nil {
+		r.note = note
+	}
+	for i, n := range needs {
+		if x := auths[n.Machine]; all[i].err == nil && !n.Ready {
+			all[i].auth, all[i].err = x.Auth, errors.Annotate(x.Err, "authentication")
+		}
+	}
+}
+
+// newNonce is "<host tag>:<uuid>", a random UUID of version 4.
+func (h *host) newNonce() string {
+	var u [16]byte
+	binary.BigEndian.PutUint64(u[:8], h.random())
+	binary.BigEndian.PutUint64(u[8:], h.random())
+	u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
+	x := hex.EncodeToString(u[:])
+	return h.tag + ":" + x[:8] + "-" + x[8:12] + "-" + x[12:16] + "-" + x[16:20] + "-" + x[20:]
+}
+
+// complete fills in what only the shell can: token and functions.
+func (h *host) complete(c *startCall) {
+	q := &c.request
+	q.Token = attemptToken(q.Labels.Controller, q.Machine, q.Nonce, q.Attempt)
+	q.Labels.Token = q.Token
+	id, members := q.Machine, c.group
+	q.Group = func(ctx context.Context) ([]InstanceID, error) { return h.groupInstances(ctx, id, members) }
+	q.Report = func(InstanceStatus, string) {}
+}
+
+// attemptToken is the idempotency key of an attempt: the same for the same
+// controller, machine, nonce and number, and no other (ST10).
+func attemptToken(controller string, machine MachineID, nonce string, attempt int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %d", controller, machine, nonce, attempt))
+	return hex.EncodeToString(sum[:16])
+}
+
+// groupInstances are the instances of the machines to be kept apart from, the
+// machine's own included once it has one (DG2, DG3).
+func (h *host) groupInstances(ctx context.Context, id MachineID, members []MachineID) ([]InstanceID, error) {
+	if len(members) == 0 {
+		return nil, nil
+	}
+	ids := slices.Clone(members)
+	slices.SortFunc(ids, MachineID.Compare)
+	ids = slices.Compact(ids)
+	results, err := h.state.Machines(ctx, ids...)
+	if err != nil {
+		return nil, errors.Annotatef(err, "instances of the group of machine %s", id)
+	}
+	var instances []InstanceID
+	for _, x := range results {
+		switch {
+		case errors.Is(x.Err, errors.NotFound):
+		case x.Err != nil:
+			return nil, errors.Annotatef(x.Err, "instances of the group of machine %s", id)
+		case x.Machine.Instance != "":
+			instances = append(instances, x.Machine.Instance)
+		}
+	}
+	slices.Sort(instances)
+	return instances, nil
+}
+
+// start is one attempt: the broker's start, and writing down what came of it.
+func (r *running) start(c startCall) {
+	a := &r.attempt
+	r.complete(&c)
+	if r.op.call.phase == phaseLimit {
+		if err := r.startLimiter.Wait(r.op.call.ctx); err != nil {
+			a.start = ZoneIndependent(errors.Annotate(err, "waiting for the start limiter"))
+			return
+		}
+	}
+	ctx := r.at(phaseLaunch)
+	epoch, err := r.held()
+	if err != nil {
+		a.start = ZoneIndependent(err)
+		return
+	}
+	c.request.Epoch, c.request.Labels.Epoch = epoch, epoch
+	var over atomic.Bool
+	c.request.Report = func(status InstanceStatus, text string) {
+		if !over.Load() {
+			r.post(message{kind: msgReport, op: r.op, update: StatusUpdate{Instance: status, Text: text}})
+		}
+	}
+	defer over.Store(true)
+	result, err := r.broker.Start(ctx, c.request)
+	over.Store(true)
+	if err != nil {
+		a.start = startFailure(ctx, err)
+		return
+	}
+	if result.Instance == "" {
+		a.start = errors.NotValidf("start of machine %s: the broker's result: instance %q: want an id:", c.request.Machine, "")
+		return
+	}
+	a.record = recordOf(c.request, result)
+	if a.unwanted = unwanted(ctx, c.request, result); a.unwanted != nil {
+		return
+	}
+	ctx = r.at(phaseRecord)
+	if a.record.Epoch, a.write = r.held(); a.write == nil {
+		a.write = r.state.SetInstance(ctx, a.record)
+	}
+}
+
+// startFailure is the error of a start. After its context has ended, whether
+// an instance was made cannot be told, whatever the broker says (ST11).
+func startFailure(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	switch {
+	case cause == nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded):
+		return err
+	case cause == nil || errors.Is(err, cause):
+		return Ambiguous(err)
+	}
+	return Ambiguous(errors.Annotatef(err, "%v", cause))
+}
+
+// unwanted is why an instance must not stay, or nil (ST9, ST13).
+func unwanted(ctx context.Context, q StartRequest, result StartResult) error {
+	if errors.Is(context.Cause(ctx), errUnwanted) {
+		return errUnwanted
+	}
+	if q.Zone != "" && result.Zone != "" && result.Zone != q.Zone {
+		return errors.NotValidf("start of machine %s: the broker's result: zone %q: want %q, as asked:", q.Machine, string(result.Zone), string(q.Zone))
+	}
+	return nil
+}
+
+// recordOf is what is written down about a new instance (IC5).
+func recordOf(q StartRequest, result StartResult) InstanceRecord {
+	rec := InstanceRecord{
+		Machine:     q.Machine,
+		Instance:    result.Instance,
+		DisplayName: result.DisplayName,
+		Nonce:       q.Nonce,
+		Zone:        result.Zone,
+		Hardware:    result.Hardware,
+		Network:     result.Network,
+		Volumes:     result.Volumes,
+		Attachments: result.Attachments,
+		Profiles:    result.Profiles,
+	}
+	if rec.Zone == "" {
+		rec.Zone = q.Zone
+	}
+	if rec.Profiles == nil {
+		rec.Profiles = q.Profiles
+	}
+	return rec
+}
+
+func (r *running) stop(req StopRequest) {
+	if r.op.call.phase == phaseLimit {
+		if r.err = r.stopLimiter.Wait(r.op.call.ctx); r.err != nil {
+			return
+		}
+	}
+	ctx := r.at(phaseCall)
+	if req.Epoch, r.err = r.held(); r.err == nil {
+		r.err = r.broker.Stop(ctx, req)
+	}
+}
+
+func (r *running) remove(ctx context.Context, c removalCall) {
+	epoch, err := r.held()
+	if r.err = err; err != nil {
+		return
+	}
+	if c.ensureDead {
+		err := r.Life.EnsureDead(ctx, LifeRequest{c.machine, epoch})
+		if r.err = errors.Annotate(err, "making it dead"); err != nil {
+			return
+		}
+		ctx = r.at(phaseNext)
+	}
+	r.err = r.state.Remove(ctx, Removal{c.machine, epoch})
+}
+
+// each sorts the results of a bulk call by id: exactly one for each id that
+// was asked for. One that is missing, or given twice, is an error of that id;
+// one that nobody asked for is noted (LD2).
+func each[R any](ids []MachineID, results []R, idOf func(*R) MachineID, bad func(MachineID, error) R) (map[MachineID]R, error) {
+	sorted := make(map[MachineID]R, len(ids))
+	for _, id := range ids {
+		sorted[id] = bad(id, errors.Errorf("machine %s: no result", id))
+	}
+	var note error
+	seen := make(map[MachineID]bool, len(ids))
+	for i := range results {
+		switch id := idOf(&results[i]); {
+		case !has(sorted, id):
+			note = errors.NotValidf("result for machine %q, which was not asked for:", string(id))
+		case seen[id]:
+			sorted[id] = bad(id, errors.Errorf("machine %s: two results", id))
+		default:
+			seen[id], sorted[id] = true, results[i]
+		}
+	}
+	return sorted, note
+}
+
+func has[K comparable, V any](m map[K]V, k K) bool {
+	_, ok := m[k]
+	return ok
+}
+
+// eachMachine is each for records, in the order of the ids.
+func eachMachine(ids []MachineID, results []MachineResult) ([]MachineResult, error) {
+	if len(ids) == 1 && len(results) == 1 && results[0].ID == ids[0] {
+		return []MachineResult{results[0]}, nil
+	}
+	byID, note := each(ids, results, func(x *MachineResult) MachineID { return x.ID },
+		func(id MachineID, err error) MachineResult { return MachineResult{ID: id, Err: err} })
+	sorted := make([]MachineResult, len(ids))
+	for i, id := range ids {
+		sorted[i] = byID[id]
+	}
+	return sorted, note
+}
+
+// snapshot reads all that a plan is made from. It changes nothing. The three
+// readings that depend on nothing run side by side.
+func (h *host) snapshot(ctx context.Context, c clock.Clock, limit time.Duration) (s Snapshot, warnings []string, err error) {
+	s.CanEnsureDead, s.CanMaintain = h.Life != nil, h.Maintainer != nil
+	var listErr, zonesErr error
+	var g errgroup.Group
+	g.Go(func() (err error) {
+		s.Fleet, err = bounded(ctx, c, limit, h.state.Fleet)
+		s.Fleet = slices.Clone(s.Fleet)
+		return errors.Annotate(err, "reading the fleet")
+	})
+	g.Go(func() error {
+		s.Listing, listErr = bounded(ctx, c, limit, h.broker.Instances)
+		return nil
+	})
+	if h.Zones != nil {
+		g.Go(func() error {
+			s.Zones, zonesErr = bounded(ctx, c, limit, h.Zones.Zones)
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return Snapshot{}, nil, err
+	}
+	if listErr != nil {
+		warnings = append(warnings, "the instances could not be listed: "+listErr.Error())
+	}
+	if zonesErr != nil && !errors.Is(zonesErr, errors.NotImplemented) && !errors.Is(zonesErr, errors.NotSupported) {
+		s.ZonesUnread = true
+		warnings = append(warnings, "the zones could not be read: "+zonesErr.Error())
+	}
+	s.Needs, err = h.needs(ctx, c, limit, s.Fleet)
+	return s, warnings, err
+}
+
+// needs reads what the choice of a zone depends on, for machines that are
+// pending.
+func (h *host) needs(ctx context.Context, c clock.Clock, limit time.Duration, fleet []MachineResult) (map[MachineID]Needs, error) {
+	var pending []MachineID
+	seen := map[MachineID]bool{}
+	for i := range fleet {
+		if m := &fleet[i]; m.Err == nil && m.Machine.ID == m.ID && Classify(m.Machine).Class == ClassPending && !seen[m.ID] {
+			seen[m.ID] = true
+			pending = append(pending, m.ID)
+		}
+	}
+	needs := make(map[MachineID]Needs, len(pending))
+	for ids := range slices.Chunk(pending, maxIDs) {
+		if err := h.needsOf(ctx, c, limit, ids, needs); err != nil {
+			return nil, err
+		}
+	}
+	return needs, nil
+}
+
+func (h *host) needsOf(ctx context.Context, c clock.Clock, limit time.Duration, ids []MachineID, needs map[MachineID]Needs) error {
+	infos, err := bounded(ctx, c, limit, func(ctx context.Context) ([]StartInfoResult, error) { return h.state.StartInfo(ctx, ids...) })
+	if err != nil {
+		return errors.Annotate(err, "reading start information")
+	}
+	info, _ := each(ids, infos, func(x *StartInfoResult) MachineID { return x.ID },
+		func(id MachineID, err error) StartInfoResult { return StartInfoResult{ID: id, Err: err} })
+	groups := map[MachineID]GroupResult{}
+	if h.Groups != nil {
+		found, err := bounded(ctx, c, limit, func(ctx context.Context) ([]GroupResult, error) { return h.Groups.Groups(ctx, ids...) })
+		if err != nil {
+			return errors.Annotate(err, "reading groups")
+		}
+		groups, _ = each(ids, found, func(x *GroupResult) MachineID { return x.ID },
+			func(id MachineID, err error) GroupResult { return GroupResult{ID: id, Err: err} })
+	}
+	for _, id := range ids {
+		x := info[id]
+		n := Needs{Zones: zoneNames(x.Info.Constraints.Zones), Group: x.Info.Group, Err: x.Err}
+		if g, ok := groups[id]; ok && n.Err == nil {
+			n.Group, n.Err = g.Group, g.Err
+		}
+		if h.Deriver != nil && n.Err == nil && !id.IsContainer() {
+			n.Derived, n.Err = bounded(ctx, c, limit, func(ctx context.Context) ([]ZoneName, error) {
+				c := startCall{requestFor(h.controller, id, x.Info), n.Group.Members}
+				h.complete(&c)
+				return h.Deriver.DeriveZones(ctx, c.request)
+			})
+			if errors.Is(n.Err, errors.NotImplemented) || errors.Is(n.Err, errors.NotSupported) {
+				n.Err = nil
+			}
+		}
+		needs[id] = n
+	}
+	return nil
+}
+
+// bounded makes one host call with a deadline of its own, and turns a panic
+// into an error. A call that ignores its context is left behind.
+func bounded[T any](ctx context.Context, c clock.Clock, limit time.Duration, do func(context.Context) (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	answers := make(chan answer, 1)
+	go func() {
+		var a answer
+		returned := false
+		defer func() {
+			if !returned {
+				a.err = faultOf(recover())
+			}
+			answers <- a
+		}()
+		a.value, a.err = do(ctx)
+		returned = true
+	}()
+	var late <-chan time.Time
+	if limit > 0 {
+		timer := c.Timer(limit)
+		defer timer.Stop()
+		late = timer.C
+	}
+	var none T
+	select {
+	case a := <-answers:
+		return a.value, a.err
+	case <-late:
+		return none, errTimedOut
+	case <-ctx.Done():
+		return none, context.Cause(ctx)
+	}
 }

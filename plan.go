@@ -465,12 +465,21 @@ func leaveUnread(id MachineID, err error) Action {
 	return Action{Kind: ActionLeave, Was: Machine{ID: id}, Reason: "its record could not be read: " + err.Error(), LookAgain: true, Err: err}
 }
 
-// checkResult is why a result cannot be decided about, or nil.
+// checkResult is why the i-th result cannot be decided about, or nil.
 func (pl *planner) checkResult(i int) error {
-	r := &pl.fleet[i]
+	if r := &pl.fleet[i]; pl.twin(i) {
+		return twinError(r.ID)
+	}
+	return checkResult(&pl.fleet[i])
+}
+
+func twinError(id MachineID) error {
+	return errors.NotValidf("machine %s: given more than once in one reading:", id)
+}
+
+// checkResult is why one result cannot be decided about, or nil.
+func checkResult(r *MachineResult) error {
 	switch {
-	case pl.twin(i):
-		return errors.NotValidf("machine %s: given more than once in one reading:", r.ID)
 	case r.Err != nil:
 		return r.Err
 	case r.Machine.ID != r.ID:
@@ -566,7 +575,7 @@ func (pl *planner) placeStart(a Action) Action {
 	if zone == noZone {
 		out := pl.ledger.excluded(&w)
 		a.Err = &StartError{Machine: id, Out: out, Cause: noZoneError(id)}
-		return leave(noZoneText(id, out))
+		return leave(a.Err.Error() + ": " + excludedText(out))
 	}
 	pl.ledger.place(slot, zone)
 	a.Zone = pl.ledger.name(zone)
@@ -604,17 +613,13 @@ func (e noZoneFor) Is(target error) bool { return target == ErrNoZone }
 
 func noZoneError(id MachineID) error { return noZoneFor{id} }
 
-// noZoneText says why each zone was out (AZ9).
-func noZoneText(id MachineID, out []Excluded) string {
-	text := noZoneError(id).Error()
+// excludedText says why each zone was out (AZ9).
+func excludedText(out []Excluded) string {
+	parts := make([]string, len(out))
 	for i, x := range out {
-		sep := ", "
-		if i == 0 {
-			sep = ": "
-		}
-		text += sep + string(x.Zone) + " " + x.Reason
+		parts[i] = string(x.Zone) + " " + x.Reason
 	}
-	return text
+	return strings.Join(parts, ", ")
 }
 
 // report adds what is not about single machines.

@@ -1,0 +1,363 @@
+package provisioner
+
+import (
+	"slices"
+
+	"github.com/juju/errors"
+)
+
+// An attempted is what one attempt came to. Where both errors are nil the
+// instance is recorded.
+type attempted struct {
+	record   InstanceRecord // what was to be written down; no Instance: none was made
+	start    error          // why none was made
+	unwanted error          // one was made that must not stay: why
+	write    error          // one was made and could not be written down: why
+}
+
+// attemptEnded is where an attempt becomes a success, a retry, or something to
+// be cleared up.
+func attemptEnded(e *engine, u *unit, m *message) {
+	s := u.start
+	r, ok := m.result.(attempted)
+	if !ok {
+		r.start = m.err
+	}
+	switch {
+	case r.record.Instance == "":
+		e.attemptFailed(u, m.op, r.start)
+	case r.unwanted != nil:
+		s.made = &madeInstance{r.record, r.unwanted}
+		e.beginUndo(u)
+	case r.write != nil:
+		s.made = &madeInstance{r.record, r.write}
+		e.tell(Event{Kind: EventRecordFailed, Machine: u.rec.ID, Instance: r.record.Instance, Err: r.write})
+		e.enter(u, lifeConfirming)
+		confirmAgain(e, u, nil)
+	default:
+		e.started(u, r.record)
+	}
+}
+
+// started: the instance runs and is recorded. Readings that began earlier do
+// not know it yet, and are not believed.
+func (e *engine) started(u *unit, r InstanceRecord) {
+	attempt := u.start.attempt
+	e.show(u, StatusUpdate{Instance: InstanceRunning}, showFinal)
+	e.unclaim(u)
+	u.rec.Instance, u.rec.Zone = r.Instance, r.Zone
+	e.claim(u)
+	u.seq = e.seq + 1
+	e.seq++
+	u.drop(flagSettled | flagToldKept)
+	delete(e.reaper.undoing, r.Instance)
+	zone := e.ledger.intern(r.Zone)
+	if u.rec.ID.IsContainer() {
+		zone = noZone
+	}
+	e.ledger.place(u.slot, zone)
+	e.endStart(u, true)
+	e.tell(Event{Kind: EventStarted, Machine: u.rec.ID, Instance: r.Instance, Zone: r.Zone, Attempt: attempt})
+	e.settled(u, Result{Kind: ActionStart, Instance: r.Instance, Zone: r.Zone, Reason: "started"})
+	dirty := u.has(flagDirty)
+	e.enter(u, lifeResting)
+	e.hostReady(u)
+	if u.has(flagGone) {
+		// It was recorded all the same, so look what that record says now.
+		u.drop(flagGone)
+		e.read(u)
+	} else if dirty {
+		e.read(u)
+	}
+}
+
+// attemptFailed: no instance was made, as far as the error tells.
+func (e *engine) attemptFailed(u *unit, o *op, err error) {
+	s := u.start
+	if err == nil {
+		err = errors.New("the broker gave neither an instance nor an error")
+	}
+	if s.cancelled || e.quiet {
+		e.cancelStart(u)
+		return
+	}
+	last := OutcomeOf(err)
+	if last.Kind == OutcomeUnknown && !e.cfg.dedupes {
+		err = Permanent(errors.Annotate(err, "an instance may have been made, and the broker cannot be asked again"))
+		last = OutcomeOf(err)
+	}
+	s.history.add(AttemptError{s.attempt, e.ledger.name(s.zone), e.now, err})
+	e.goOn(u, last, err, o)
+}
+
+// goOn is what comes after an attempt that has failed. o holds the place, if
+// it is still held.
+func (e *engine) goOn(u *unit, last Outcome, err error, o *op) {
+	s := u.start
+	usable := 0
+	if last.Kind == OutcomeZoneFailed && s.zone != noZone {
+		s.failed.add(s.zone)
+		s.wish.failed = &s.failed
+		e.ledger.place(u.slot, noZone)
+		_, usable = e.ledger.choose(&s.wish)
+	}
+	failedIn := e.ledger.name(s.zone)
+	var d Decision
+	s.walk, d = s.walk.Next(e.policy.Retry, last, usable, e.cfg.random())
+	if limit := e.policy.Retry.Deadline; d.Step == StepFail || limit > 0 && !e.now.Add(d.Wait).Before(s.began.Add(limit)) {
+		e.tell(Event{Kind: EventAttemptFailed, Machine: u.rec.ID, Zone: failedIn, Attempt: s.attempt, Err: err})
+		e.giveUp(u, err)
+		return
+	}
+	s.keep = d.Step == StepSameZone || d.Step == StepSameAgain
+	s.again = d.Step == StepSameAgain
+	if d.Step != StepNextZone && last.Kind != OutcomeRateLimited {
+		s.failed.clear()
+	}
+	if !s.keep {
+		e.ledger.place(u.slot, noZone)
+	}
+	text := retryText(u.rec.ID, failedIn, d, err)
+	e.tell(Event{Kind: EventAttemptFailed, Machine: u.rec.ID, Zone: failedIn, Attempt: s.attempt, Err: err, Text: text, Next: e.now.Add(d.Wait)})
+	e.show(u, StatusUpdate{Instance: InstanceAllocating, Text: text}, showPlain)
+	switch {
+	case d.Wait > 0:
+		e.wake(u, d.Wait)
+		e.enter(u, lifeWaiting)
+	case o == nil:
+		e.enter(u, lifeQueued)
+		e.enqueue(u)
+	case e.takeOver(u, o):
+		e.attempt(u)
+	}
+}
+
+// confirmAgain reads the record anew, to see whether it holds the instance
+// after all; as often as it takes (ST12).
+func confirmAgain(e *engine, u *unit, _ *message) {
+	u.op = &op{kind: opConfirm, unit: u, req: []MachineID{u.rec.ID}}
+	e.begin(u.op)
+}
+
+func confirmed(e *engine, u *unit, m *message) {
+	s := u.start
+	results, _ := m.result.([]MachineResult)
+	err := m.err
+	var record Machine
+	if err == nil && len(results) == 1 {
+		if err = checkResult(&results[0]); err == nil {
+			record = results[0].Machine
+		}
+	}
+	switch {
+	case errors.Is(err, errors.NotFound):
+		u.set(flagGone)
+		s.cancelled = true
+		e.beginUndo(u)
+	case err != nil || record.Unread.Has(FieldInstance):
+		next := e.wake(u, e.backoff(&u.tries))
+		e.tell(Event{Kind: EventRecordFailed, Machine: u.rec.ID, Instance: s.made.record.Instance, Err: err, Next: next})
+	case record.Instance == s.made.record.Instance:
+		u.rec = e.withClaim(u, record)
+		e.started(u, s.made.record)
+	default:
+		s.cancelled = s.cancelled || record.Life != Alive || record.Instance != ""
+		e.beginUndo(u)
+	}
+}
+
+// withClaim takes the life of a newer record over; started sets the rest.
+func (e *engine) withClaim(u *unit, newer Machine) Machine {
+	rec := u.rec
+	rec.Life, rec.Keep = newer.Life, newer.Keep
+	return rec
+}
+
+// beginUndo: an instance of ours that is not recorded has to go. The machine
+// isn't started again before it is gone (ST12).
+func (e *engine) beginUndo(u *unit) {
+	e.reaper.undoing[u.start.made.record.Instance] = true
+	u.tries = 0
+	e.enter(u, lifeUndoing)
+	e.stops.Push("", u)
+}
+
+func queueUndo(e *engine, u *unit, _ *message) { e.stops.Push("", u) }
+
+// undo stops the instance. It is not the instance in the record: that was read.
+func undo(e *engine, u *unit, _ *message) {
+	id := u.start.made.record.Instance
+	if owner := e.claims[id]; owner != nil {
+		// It belongs to somebody: the broker has given an instance away twice.
+		e.stops.Done("")
+		e.tell(Event{Kind: EventOrphan, Machine: u.rec.ID, Instance: id,
+			Err: errors.Errorf("instance %s is in the record of machine %s, so it is not stopped", id, owner.rec.ID)})
+		e.afterUndo(u)
+		return
+	}
+	e.beginStop(u, id)
+}
+
+func undone(e *engine, u *unit, m *message) {
+	made := u.start.made
+	if err := stopFailure(m.err, made.record.Instance); err != nil {
+		next := e.wake(u, e.backoff(&u.tries))
+		e.tell(Event{Kind: EventOrphan, Machine: u.rec.ID, Instance: made.record.Instance, Err: err, Next: next})
+		e.settled(u, Result{Kind: ActionStart, Instance: made.record.Instance, Reason: "its instance could not be recorded and could not be stopped", Err: err})
+		return
+	}
+	e.tell(Event{Kind: EventUndone, Machine: u.rec.ID, Instance: made.record.Instance})
+	e.afterUndo(u)
+}
+
+// afterUndo goes on with the start; a rollback costs one retry.
+func (e *engine) afterUndo(u *unit) {
+	s, made := u.start, u.start.made
+	delete(e.reaper.undoing, made.record.Instance)
+	s.made, u.tries = nil, 0
+	if s.cancelled || e.quiet {
+		e.cancelStart(u)
+		return
+	}
+	s.history.add(AttemptError{s.attempt, e.ledger.name(s.zone), e.now, made.err})
+	e.goOn(u, Outcome{Kind: OutcomeRolledBack}, made.err, nil)
+}
+
+// stopFailure is the part of a stop's error that is about the instance.
+func stopFailure(err error, id InstanceID) error {
+	var partial *StopError
+	if errors.As(err, &partial) {
+		one, failed := partial.Failed[id]
+		if failed && one == nil {
+			return err
+		}
+		return one
+	}
+	return err
+}
+
+// beginStop gives the stop of one instance out. The unit has a place in the
+// lane of stops, which the operation takes over.
+func (e *engine) beginStop(u *unit, id InstanceID) {
+	u.op = &op{kind: opStop, unit: u, phase: e.cfg.stopPhase, lane: &e.stops, req: StopRequest{Instances: []InstanceID{id}}}
+	e.begin(u.op)
+}
+
+// queueStop: stops of one pass go into their lane sorted by instance (HV8).
+func queueStop(e *engine, u *unit, _ *message) {
+	e.enter(u, lifeStopping)
+	e.newStops = append(e.newStops, u)
+}
+
+func (e *engine) pushStops() {
+	slices.SortStableFunc(e.newStops, func(a, b *unit) int { return compareText(a.rec.Instance, b.rec.Instance) })
+	for _, u := range e.newStops {
+		e.stops.Push("", u)
+	}
+	e.newStops = nil
+}
+
+// stop stops a dead machine's instance, if that is still what is to be done:
+// the facts may have changed while it waited.
+func stop(e *engine, u *unit, _ *message) {
+	s := e.situation(u)
+	s.phase = PhaseResting
+	if a := decide(u.rec, s, e.policy); a.Kind != ActionStop {
+		e.stops.Done("")
+		e.rest(u)
+		return
+	}
+	e.tell(Event{Kind: EventStopping, Machine: u.rec.ID, Instance: u.rec.Instance})
+	e.beginStop(u, u.rec.Instance)
+}
+
+func stopped(e *engine, u *unit, m *message) {
+	req := m.op.req.(StopRequest)
+	id := req.Instances[0]
+	if err := stopFailure(m.err, id); err != nil {
+		next := e.wake(u, e.backoff(&u.tries))
+		e.tell(Event{Kind: EventStopFailed, Machine: u.rec.ID, Instance: id, Err: err, Next: next})
+		e.settled(u, Result{Kind: ActionStop, Instance: id, Reason: "its instance could not be stopped", Err: err})
+		if e.quiet {
+			e.enter(u, lifeResting)
+		}
+		return
+	}
+	u.tries = 0
+	if u.rec.Instance == id {
+		u.set(flagSettled)
+	}
+	if u.rec.Life == Dead {
+		e.ledger.place(u.slot, noZone)
+	}
+	e.tell(Event{Kind: EventStopped, Machine: u.rec.ID, Instance: id})
+	e.rest(u)
+}
+
+func queueRemove(e *engine, u *unit, _ *message) {
+	e.enter(u, lifeRemoving)
+	e.removals.Push("", u)
+}
+
+// A removalCall takes a record away, after it has been made dead where needed.
+type removalCall struct {
+	machine    MachineID
+	ensureDead bool
+}
+
+func remove(e *engine, u *unit, _ *message) {
+	s := e.situation(u)
+	s.phase = PhaseResting
+	a := decide(u.rec, s, e.policy)
+	if a.Kind != ActionRemove {
+		e.removals.Done("")
+		e.rest(u)
+		return
+	}
+	u.op = &op{kind: opRemove, unit: u, lane: &e.removals, req: removalCall{u.rec.ID, a.EnsureDead}}
+	e.begin(u.op)
+}
+
+func removed(e *engine, u *unit, m *message) {
+	instance := u.rec.Instance
+	if m.err != nil && !errors.Is(m.err, errors.NotFound) {
+		next := e.wake(u, e.backoff(&u.tries))
+		e.tell(Event{Kind: EventRemoveFailed, Machine: u.rec.ID, Err: m.err, Next: next})
+		e.settled(u, Result{Kind: ActionRemove, Reason: "its record could not be removed", Err: m.err})
+		if e.quiet {
+			e.enter(u, lifeResting)
+		}
+		return
+	}
+	e.tell(Event{Kind: EventRemoved, Machine: u.rec.ID})
+	e.settled(u, Result{Kind: ActionRemove, Instance: instance, Reason: "its record is removed"})
+	u.seq = e.seq
+	e.forget(u)
+	e.rivals(instance)
+}
+
+func queueUpkeep(e *engine, u *unit, _ *message) {
+	e.enter(u, lifeMaintaining)
+	e.upkeep.Push("", u)
+}
+
+func maintain(e *engine, u *unit, _ *message) {
+	u.op = &op{kind: opMaintain, unit: u, lane: &e.upkeep, req: MaintainRequest{Machine: u.rec.ID, Instance: u.rec.Instance}}
+	e.begin(u.op)
+}
+
+// maintained: upkeep is done once for each look, not again until the next.
+func maintained(e *engine, u *unit, m *message) {
+	if m.err != nil {
+		e.tell(Event{Kind: EventMaintainFailed, Machine: u.rec.ID, Instance: u.rec.Instance, Err: m.err})
+	} else {
+		e.tell(Event{Kind: EventMaintained, Machine: u.rec.ID, Instance: u.rec.Instance})
+	}
+	e.settled(u, Result{Kind: ActionMaintain, Instance: u.rec.Instance, Reason: "upkeep", Err: m.err})
+	switch {
+	case u.has(flagGone), u.has(flagDirty):
+		e.rest(u)
+	default:
+		e.enter(u, lifeResting)
+	}
+}

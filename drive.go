@@ -1,0 +1,384 @@
+package provisioner
+
+import (
+	"context"
+	stderrors "errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/juju/errors"
+)
+
+// inbox collects what comes in for the engine.
+type inbox struct {
+	mu     sync.Mutex
+	queue  []message
+	driven bool
+	idlers []chan standing // answered when nothing is in flight
+	notify chan struct{}
+}
+
+// post hands a message over without waiting. Without a driver the poster takes
+// a turn itself, so that a result that comes late is still dealt with (ST14).
+func (t *Task) post(m message) {
+	t.inbox.mu.Lock()
+	t.inbox.queue = append(t.inbox.queue, m)
+	driven := t.inbox.driven
+	t.inbox.mu.Unlock()
+	if !driven {
+		t.turn()
+		return
+	}
+	t.poke()
+}
+
+func (t *Task) poke() {
+	select {
+	case t.inbox.notify <- struct{}{}:
+	default:
+	}
+}
+
+func (b *inbox) take() []message {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m := b.queue
+	b.queue = nil
+	return m
+}
+
+// A standing is what a driver needs to know after a turn.
+type standing struct {
+	next    time.Time // zero: nothing is due by itself
+	busy    bool
+	hushed  bool
+	watched bool     // somebody waits for a look
+	out     []string // calls that are still out
+	number  uint64   // of the last event
+	left    bool     // the driver has left: ask again
+}
+
+// turn takes the engine and lets it handle all that has come in.
+func (t *Task) turn(more ...message) standing {
+	e := <-t.engine
+	defer func() { t.engine <- e }()
+	in := append(t.inbox.take(), more...)
+	for {
+		e.step(t.cfg.Clock.Now(), in...)
+		t.perform(e)
+		if in = t.inbox.take(); len(in) == 0 && (e.quiet || !e.look.backlog()) {
+			break
+		}
+	}
+	s := standing{busy: e.busy(), number: e.number, watched: len(e.watch) > 0}
+	s.next, _ = e.next()
+	if e.quiet {
+		if s.hushed = e.hushed(); s.hushed {
+			s.out = e.callsOut()
+		}
+	}
+	return s
+}
+
+// perform does what a step has left behind; nothing in it waits.
+func (t *Task) perform(e *engine) {
+	out, cuts, events := e.take()
+	if len(events) > 0 {
+		for _, f := range t.feeds {
+			f.put(events)
+		}
+	}
+	base := context.Background()
+	for _, o := range out {
+		o.call = newCall(base, o.phase)
+		t.pool.run(func() { t.host.run(base, o, t.post) })
+	}
+	for _, c := range cuts {
+		c.op.call.cut(c.phase, c.cause)
+	}
+}
+
+// pool keeps goroutines for operations. How many there are, the engine
+// decides: it never gives out more than its limits allow.
+type pool struct {
+	mu   sync.Mutex
+	open bool // idle goroutines stay for the next job
+	idle []chan func()
+	all  sync.WaitGroup
+}
+
+func (p *pool) start() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open = true
+}
+
+// end ends the idle goroutines; busy ones end with their job.
+func (p *pool) end() {
+	p.mu.Lock()
+	idle := p.idle
+	p.idle, p.open = nil, false
+	p.mu.Unlock()
+	for _, jobs := range idle {
+		close(jobs)
+	}
+}
+
+func (p *pool) run(job func()) {
+	p.mu.Lock()
+	n := len(p.idle)
+	if n == 0 {
+		p.mu.Unlock()
+		p.all.Add(1)
+		go p.work(job)
+		return
+	}
+	jobs := p.idle[n-1]
+	p.idle = p.idle[:n-1]
+	p.mu.Unlock()
+	jobs <- job // it has room for one, and nobody else sends
+}
+
+func (p *pool) work(job func()) {
+	defer p.all.Done()
+	jobs := make(chan func(), 1)
+	for job != nil {
+		job()
+		p.mu.Lock()
+		if !p.open {
+			p.mu.Unlock()
+			return
+		}
+		p.idle = append(p.idle, jobs)
+		p.mu.Unlock()
+		job = <-jobs
+	}
+}
+
+// A driver is whoever lets the engine turn: Run, or a single look.
+type driver struct {
+	*Task
+	changes <-chan []MachineID
+	retries <-chan struct{}
+	until   *watch // a single look ends with it; nil: Run
+
+	timer *clock.Timer
+	armed time.Time
+	why   error // why it ends
+	quiet bool  // it ends
+}
+
+// drive turns the engine until ctx ends or there is no more reason to. The
+// caller has the seat, and has lost it when drive returns.
+func (d *driver) drive(ctx context.Context, first ...message) error {
+	d.inbox.mu.Lock()
+	d.inbox.driven = true
+	d.inbox.mu.Unlock()
+	d.pool.start()
+	defer d.disarm()
+	var lost <-chan struct{}
+	if d.cfg.Lease != nil {
+		lost = d.cfg.Lease.Lost()
+	}
+	for in := first; ; {
+		s := d.turn(in...)
+		in = nil
+		if d.quiet && s.hushed {
+			if d.leave(s) {
+				return d.why
+			}
+			continue
+		}
+		if !s.next.IsZero() && !s.next.After(d.cfg.Clock.Now()) {
+			continue
+		}
+		d.arm(s.next)
+		if !s.busy && !d.quiet && len(d.changes) == 0 && len(d.retries) == 0 {
+			d.answerIdlers(s)
+		}
+		select {
+		case <-d.inbox.notify:
+		case <-d.ticks():
+			d.armed = time.Time{}
+		case ids, ok := <-d.changes:
+			if !ok {
+				in = d.end(errors.Annotate(ErrWatcherClosed, "machine changes"))
+				break
+			}
+			in = append(in, message{kind: msgChanged, ids: ids})
+		case _, ok := <-d.retries:
+			if !ok {
+				in = d.end(errors.Annotate(ErrWatcherClosed, "retry signals"))
+				break
+			}
+			in = append(in, message{kind: msgRetry})
+		case <-d.ended(ctx):
+			in = d.end(errors.Annotate(context.Cause(ctx), d.name()))
+		case <-d.settled():
+			if d.giveWay() {
+				return nil
+			}
+			in = d.end(nil)
+		case <-d.stop():
+			in = d.end(nil)
+		case <-lost:
+			lost = nil
+			in = d.end(ErrLeaseLost)
+		case <-d.wanted():
+			if d.leave(standing{}) {
+				return nil
+			}
+		}
+	}
+}
+
+func (d *driver) name() string {
+	if d.until == nil {
+		return "run"
+	}
+	return "looking at the fleet"
+}
+
+// The channels of a driver are nil once it ends, so that each is heard once.
+
+func (d *driver) ended(ctx context.Context) <-chan struct{} {
+	if d.quiet {
+		return nil
+	}
+	return ctx.Done()
+}
+
+func (d *driver) settled() <-chan struct{} {
+	if d.quiet || d.until == nil {
+		return nil
+	}
+	return d.until.done
+}
+
+func (d *driver) stop() <-chan struct{} {
+	if d.quiet || d.until != nil {
+		return nil
+	}
+	return d.killed
+}
+
+// wanted: Run wants the seat of a single look.
+func (d *driver) wanted() <-chan struct{} {
+	if d.quiet || d.until == nil {
+		return nil
+	}
+	return d.handover
+}
+
+// end begins the end: nothing new, and what is out may come home.
+func (d *driver) end(why error) []message {
+	d.quiet, d.why, d.changes, d.retries = true, why, nil, nil
+	in := []message{{kind: msgQuiet, flag: d.until == nil}}
+	if d.until != nil {
+		in = append([]message{{kind: msgUnwatch, watch: d.until}}, in...)
+	}
+	return in
+}
+
+// giveWay leaves the seat to somebody else who waits for a look.
+func (d *driver) giveWay() bool {
+	s := d.turn()
+	return s.watched && d.leave(standing{})
+}
+
+// leave gives the seat back, unless something has come in meanwhile.
+func (d *driver) leave(s standing) bool {
+	d.inbox.mu.Lock()
+	if len(d.inbox.queue) > 0 {
+		d.inbox.mu.Unlock()
+		return false
+	}
+	d.inbox.driven = false
+	idlers := d.inbox.idlers
+	d.inbox.idlers = nil
+	d.inbox.mu.Unlock()
+	for _, i := range idlers {
+		i <- standing{left: true}
+	}
+	d.pool.end()
+	if len(s.out) > 0 {
+		d.why = stderrors.Join(d.why, &CallsOutError{s.out})
+	} else if d.quiet {
+		d.pool.all.Wait()
+	}
+	d.seat <- struct{}{}
+	return true
+}
+
+// arm sets the one timer, anew each time: Reset is not used.
+func (d *driver) arm(next time.Time) {
+	if d.armed.Equal(next) && !next.IsZero() == (d.timer != nil) {
+		return
+	}
+	d.disarm()
+	if !next.IsZero() {
+		d.armed = next
+		d.timer = d.cfg.Clock.Timer(next.Sub(d.cfg.Clock.Now()))
+	}
+}
+
+func (d *driver) disarm() {
+	if d.timer != nil {
+		d.timer.Stop()
+		d.timer, d.armed = nil, time.Time{}
+	}
+}
+
+func (d *driver) ticks() <-chan time.Time {
+	if d.timer == nil {
+		return nil
+	}
+	return d.timer.C
+}
+
+// answerIdlers tells those who wait for it that nothing is in flight.
+func (d *driver) answerIdlers(s standing) {
+	d.inbox.mu.Lock()
+	defer d.inbox.mu.Unlock()
+	if len(d.inbox.queue) > 0 {
+		return
+	}
+	for _, i := range d.inbox.idlers {
+		i <- s // it has room for one
+	}
+	d.inbox.idlers = nil
+}
+
+// standstill waits until nothing is in flight.
+func (t *Task) standstill(ctx context.Context) (standing, error) {
+	for {
+		t.inbox.mu.Lock()
+		if !t.inbox.driven {
+			t.inbox.mu.Unlock()
+			return t.turn(), nil
+		}
+		answer := make(chan standing, 1)
+		t.inbox.idlers = append(t.inbox.idlers, answer)
+		t.inbox.mu.Unlock()
+		t.poke()
+		select {
+		case s := <-answer:
+			if !s.left {
+				return s, nil
+			}
+		case <-ctx.Done():
+			return standing{}, errors.Annotate(context.Cause(ctx), "waiting for the task to be idle")
+		}
+	}
+}
+
+// A CallsOutError ends Run when calls did not return within ShutdownGrace.
+// What they bring later is still recorded or stopped.
+type CallsOutError struct{ Calls []string }
+
+// Error names the calls.
+func (e *CallsOutError) Error() string {
+	return fmt.Sprintf("calls still out: %d: %q", len(e.Calls), e.Calls)
+}

@@ -1,0 +1,637 @@
+package provisioner
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/juju/errors"
+
+	"github.com/seed81ba69f2/provisioner/internal/agenda"
+	"github.com/seed81ba69f2/provisioner/internal/lane"
+)
+
+// An engine owns all state of a Task and decides everything, and does no I/O:
+// step takes what has come in, and leaves behind operations to be run (out),
+// operations to be cancelled (cuts) and events. It has one owner at a time and
+// needs no lock. It is routing only: what one machine goes through is a table
+// in life.go, zones are in ledger.go, reading in look.go, texts in slot.go.
+type engine struct {
+	cfg    engineConfig
+	policy Policy
+	now    time.Time
+	seq    uint64 // grows with each reading, so that stale ones show
+
+	units    map[MachineID]*unit
+	claims   map[InstanceID]*unit  // head of a chain through unit.nextClaim
+	children map[MachineID][]*unit // containers that wait for their host
+	slots    int32
+	free     []int32
+	ledger   *ledger
+	reaper   reaper
+
+	starts   lane.Lane[*unit]
+	stops    lane.Lane[*unit]
+	removals lane.Lane[*unit]
+	upkeep   lane.Lane[*unit]
+	newStops []*unit // of this pass, not yet in their lane
+	batch    []*unit // have a place and wait for one bulk reading
+
+	agenda agenda.Agenda[due]
+	ops    map[*op]struct{}
+	stuck  int // operations whose time is over
+	opID   uint64
+	lives  [lives]int // units in each life
+
+	look    lookState
+	zones   zoneState
+	retry   retryState
+	watch   []*watch // looks that somebody waits for
+	running bool     // Run drives, so everything is wanted
+	quiet   bool     // nothing new is begun
+	over    bool     // the grace is over
+	grace   moment
+
+	out    []*op
+	cuts   []cut
+	events []Event
+	number uint64 // of the last event
+}
+
+// engineConfig is what the engine knows of the host and the configuration.
+type engineConfig struct {
+	controller string
+	launch     time.Duration
+	call       time.Duration
+	rollback   time.Duration
+	grace      time.Duration
+	resync     time.Duration
+	refresh    time.Duration
+	random     func() float64 // in [0,1)
+
+	zones, deriver, maintainer, status, life, retries bool
+	dedupes                                           bool
+
+	launchPhase opPhase // the first of a start: phaseLimit if a Limiter is set
+	stopPhase   opPhase
+}
+
+// due is something on the agenda.
+type due interface{ due(e *engine) }
+
+// A moment is an agenda entry that calls a function of the engine.
+type moment struct {
+	item agenda.Item[due]
+	do   func(e *engine)
+}
+
+func (m *moment) due(e *engine) { m.do(e) }
+
+func (e *engine) at(m *moment, at time.Time) {
+	m.item.Value = m
+	e.agenda.Set(&m.item, at)
+}
+
+// A unit is one machine as the engine knows it.
+type unit struct {
+	rec    Machine
+	slot   int32
+	life   life
+	tries  uint8 // back-off of what is being tried again
+	flags  unitFlags
+	seq    uint64 // the reading that rec comes from
+	told   string // the reason last told
+	op     *op    // what is under way for it; it is locked by that
+	item   agenda.Item[due]
+	start  *start // only while it is being started
+	failed error  // why its start was given up
+	shown  *shown // its status slot, while in use
+	reread *reread
+
+	nextClaim *unit
+}
+
+type unitFlags uint8
+
+const (
+	flagKnown    unitFlags = 1 << iota // has been read
+	flagReading                        // a reading is under way
+	flagAgain                          // and another is wanted after it
+	flagDirty                          // its record came while something was under way
+	flagGone                           // its record is no more
+	flagSettled                        // its instance was stopped
+	flagFailSeen                       // the host has seen that it failed
+	flagToldKept                       // EventKept was told
+)
+
+func (u *unit) has(f unitFlags) bool { return u.flags&f != 0 }
+func (u *unit) set(f unitFlags)      { u.flags |= f }
+func (u *unit) drop(f unitFlags)     { u.flags &^= f }
+
+// due of a unit: the wait of its life is over.
+func (u *unit) due(e *engine) { e.fire(u, evDue, nil) }
+
+func (e *engine) wake(u *unit, after time.Duration) time.Time {
+	u.item.Value = u
+	at := e.now.Add(after)
+	e.agenda.Set(&u.item, at)
+	return at
+}
+
+// backoff is the next wait of what is tried again for ever.
+func (e *engine) backoff(tries *uint8) time.Duration {
+	if *tries < 255 {
+		*tries++
+	}
+	return e.policy.backoff(int(*tries), e.cfg.random())
+}
+
+// A message is something that has come in.
+type message struct {
+	kind   messageKind
+	op     *op
+	phase  opPhase
+	ids    []MachineID
+	mode   HarvestMode
+	limits Limits
+	update StatusUpdate
+	watch  *watch
+	place  int // msgObserver: in Config.Observers
+	result any
+	err    error
+	note   error // a fault of a call's results that spoils nothing else
+	flag   bool  // msgWake: forget what was read; msgQuiet: for good
+}
+
+type messageKind uint8
+
+const (
+	msgOutcome messageKind = iota // op has ended: result, err
+	msgPhase                      // op has reached phase
+	msgReport                     // a broker shows progress: op, update
+	msgChanged                    // ids have changed
+	msgRetry                      // the retry signal
+	msgMode
+	msgLimits
+	msgLook  // look at everything; watch may be nil
+	msgQuiet // begin nothing new
+	msgWake  // the end of quiet
+	msgUnwatch
+	msgObserver // an observer was cut off
+)
+
+func newEngine(cfg engineConfig, p Policy, l Limits) *engine {
+	e := &engine{
+		cfg: cfg, policy: p,
+		units: map[MachineID]*unit{}, claims: map[InstanceID]*unit{}, children: map[MachineID][]*unit{},
+		ops: map[*op]struct{}{}, ledger: newLedger(p.Tie), reaper: newReaper(),
+		quiet: true, // until somebody drives it
+	}
+	e.resize(l)
+	e.grace.do = (*engine).graceOver
+	e.look.resync.do = (*engine).resync
+	e.look.retry.do = (*engine).startLook
+	e.look.listRetry.do = (*engine).readListing
+	e.zones.retry.do = (*engine).readZones
+	return e
+}
+
+func (e *engine) resize(l Limits) {
+	l = l.withDefaults()
+	e.starts.Resize(l.Starts, l.ContainerStarts)
+	e.stops.Resize(l.Stops, l.Stops)
+	e.removals.Resize(l.Stops, l.Stops)
+	e.upkeep.Resize(l.Stops, l.Stops)
+}
+
+// step handles what is due at now and then the messages, in their order.
+func (e *engine) step(now time.Time, in ...message) {
+	e.now = now
+	for {
+		item, ok := e.agenda.Pop(now)
+		if !ok {
+			break
+		}
+		item.Value.due(e)
+	}
+	for i := range in {
+		e.handle(&in[i])
+	}
+	e.workOff()
+	e.pump()
+}
+
+// next is when step has something to do without a message.
+func (e *engine) next() (time.Time, bool) { return e.agenda.Next() }
+
+func (e *engine) handle(m *message) {
+	switch m.kind {
+	case msgOutcome:
+		e.ended(m)
+	case msgPhase:
+		e.reached(m.op, m.phase)
+	case msgReport:
+		e.reported(m)
+	case msgChanged:
+		e.changed(m.ids)
+	case msgRetry:
+		e.retrySignal()
+	case msgMode:
+		e.setMode(m.mode)
+	case msgLimits:
+		e.resize(m.limits)
+		e.tell(Event{Kind: EventSettings, Text: "limits changed"})
+	case msgLook:
+		if m.watch != nil {
+			e.watch = append(e.watch, m.watch)
+		}
+		e.startLook()
+	case msgQuiet:
+		e.hush(m.flag)
+	case msgWake:
+		e.wakeUp(m.flag)
+	case msgUnwatch:
+		e.unwatch(m.watch)
+	case msgObserver:
+		e.tell(Event{Kind: EventObserverFailed, N: m.place, Err: m.err})
+	}
+}
+
+// HV12: what is known already is decided anew at once.
+func (e *engine) setMode(mode HarvestMode) {
+	e.policy.Harvest = mode
+	e.tell(Event{Kind: EventSettings, Text: "harvest mode " + mode.String()})
+	if !e.look.loaded {
+		return
+	}
+	for _, u := range e.sortedUnits(func(u *unit) bool { return u.rec.Life == Dead }) {
+		e.consider(u)
+	}
+}
+
+func (e *engine) tell(ev Event) {
+	e.number++
+	ev.Seq, ev.At = e.number, e.now
+	e.events = append(e.events, ev)
+}
+
+// take gives what step has left behind, and forgets it.
+func (e *engine) take() (out []*op, cuts []cut, events []Event) {
+	out, cuts, events = e.out, e.cuts, e.events
+	e.out, e.cuts, e.events = nil, nil, nil
+	return out, cuts, events
+}
+
+// pump gives places to what waits: stops before removals, those before upkeep,
+// and starts last (HV6, CL11).
+func (e *engine) pump() {
+	e.flushReads()
+	e.pushStops()
+	for {
+		u, ok := e.stops.Pop(func(u *unit) bool {
+			return u.op == nil && (u.life == lifeStopping || u.life == lifeUndoing) && !u.item.On()
+		})
+		if !ok {
+			break
+		}
+		e.fire(u, evPlace, nil)
+	}
+	for {
+		u, ok := e.removals.Pop(func(u *unit) bool { return u.life == lifeRemoving && u.op == nil && !u.item.On() })
+		if !ok {
+			break
+		}
+		e.fire(u, evPlace, nil)
+	}
+	for {
+		u, ok := e.upkeep.Pop(func(u *unit) bool { return u.life == lifeMaintaining && u.op == nil })
+		if !ok {
+			break
+		}
+		e.fire(u, evPlace, nil)
+	}
+	for e.mayStart() {
+		u, ok := e.starts.Pop(func(u *unit) bool { return u.life == lifeQueued })
+		if !ok {
+			break
+		}
+		e.fire(u, evPlace, nil)
+	}
+	e.flushBatch()
+	e.checkWatches()
+}
+
+// laneKey is what a start is limited by besides the lane: its host.
+func laneKey(id MachineID) string { return string(id.Host()) }
+
+// An op is one operation of the shell: one or a few host calls.
+type op struct {
+	id    uint64
+	kind  opKind
+	unit  *unit // whose it is; nil for a bulk one
+	units []*unit
+	seq   uint64 // of a reading
+	req   any    // what the shell needs; not changed after it was given out
+
+	phase  opPhase
+	lane   *lane.Lane[*unit] // where it holds a place; nil: nowhere
+	key    string
+	late   bool // its time is over
+	warned bool
+	item   agenda.Item[due]
+
+	call *call // the shell's side
+}
+
+// A cut cancels the call that an operation is making, if it still is in phase.
+type cut struct {
+	op    *op
+	phase opPhase
+	cause error
+}
+
+type opKind uint8
+
+const (
+	opFleet opKind = iota
+	opMachines
+	opListing
+	opZones
+	opRetries
+	opPrepare
+	opDerive
+	opStart
+	opConfirm
+	opStop
+	opRemove
+	opMaintain
+	opStatus
+)
+
+var opNames = [...]string{"reading the fleet", "reading machines", "listing instances", "reading zones", "reading machines to retry",
+	"reading start information", "deriving zones", "starting", "reading the record again", "stopping", "removing", "upkeep", "writing a status"}
+
+func (k opKind) String() string { return opNames[k] }
+
+// An opPhase is the call that an operation is at; each has its own deadline.
+type opPhase uint8
+
+const (
+	phaseCall   opPhase = iota // its only or first call
+	phaseLimit                 // waiting for a Limiter
+	phaseLaunch                // Broker.Start
+	phaseRecord                // State.SetInstance
+	phaseNext                  // a further call with the usual deadline
+	phaseNext2
+)
+
+// begin gives an operation out.
+func (e *engine) begin(o *op) {
+	e.opID++
+	o.id, o.item.Value = e.opID, o
+	e.ops[o] = struct{}{}
+	e.out = append(e.out, o)
+	e.reached(o, o.phase)
+}
+
+// reached sets the deadline of the call that an operation has come to.
+func (e *engine) reached(o *op, phase opPhase) {
+	if _, ok := e.ops[o]; !ok {
+		return
+	}
+	o.phase = phase
+	limit := e.cfg.call
+	switch {
+	case phase == phaseLimit:
+		limit = 0
+	case phase == phaseLaunch:
+		limit = e.cfg.launch
+	case o.kind == opStop && o.unit.life == lifeUndoing:
+		limit = e.cfg.rollback
+	}
+	if limit > 0 {
+		e.agenda.Set(&o.item, e.now.Add(limit))
+	} else {
+		e.agenda.Drop(&o.item)
+	}
+	if e.over {
+		e.cuts = append(e.cuts, cut{o, phase, errShutdown})
+	}
+}
+
+// due of an operation: its call has run into its deadline. It is cancelled and
+// gives its place back; the machine stays locked until it returns (ST18).
+func (o *op) due(e *engine) {
+	if o.warned {
+		return
+	}
+	if o.late {
+		o.warned = true
+		e.tell(Event{Kind: EventCallStuck, Machine: o.machine(), Text: o.kind.String()})
+		return
+	}
+	e.cuts = append(e.cuts, cut{o, o.phase, errTimedOut})
+	e.release(o)
+	o.late = true
+	e.stuck++
+	e.agenda.Set(&o.item, e.now.Add(time.Second))
+	e.overdue(o)
+}
+
+// bulk says whether the operation locks no machine.
+func (o *op) bulk() bool { return o.kind <= opPrepare }
+
+// maxLate bounds how many operations of one kind that ignore their deadline
+// are put up with before no more are begun.
+const maxLate = 4
+
+func (e *engine) clogged(kind opKind) bool {
+	late := 0
+	if e.stuck >= maxLate {
+		for o := range e.ops {
+			if o.kind == kind && o.late {
+				late++
+			}
+		}
+	}
+	return late >= maxLate
+}
+
+func (e *engine) opsInOrder() []*op {
+	return slices.SortedFunc(maps.Keys(e.ops), func(a, b *op) int { return cmp.Compare(a.id, b.id) })
+}
+
+func (o *op) machine() MachineID {
+	if o.unit == nil {
+		return ""
+	}
+	return o.unit.rec.ID
+}
+
+// release gives an operation's place back.
+func (e *engine) release(o *op) {
+	if o.lane != nil {
+		o.lane.Done(o.key)
+		o.lane = nil
+	}
+}
+
+// ended routes the outcome of an operation.
+func (e *engine) ended(m *message) {
+	o := m.op
+	if _, ok := e.ops[o]; !ok {
+		return
+	}
+	delete(e.ops, o)
+	e.agenda.Drop(&o.item)
+	if m.note != nil {
+		e.tell(Event{Kind: EventCallFailed, Text: o.kind.String(), Err: m.note})
+	}
+	if o.late {
+		e.stuck--
+		if o.bulk() {
+			return // dealt with when its time was over
+		}
+	}
+	switch o.kind {
+	case opFleet:
+		e.fleetRead(o, m)
+	case opMachines:
+		e.machinesRead(o, m)
+	case opListing:
+		e.listingRead(o, m)
+	case opZones:
+		e.zonesRead(o, m)
+	case opRetries:
+		e.retriesRead(m)
+	case opPrepare:
+		e.prepared(o, m)
+	case opStatus:
+		e.statusWritten(o, m)
+	default:
+		if o.unit.op == o {
+			o.unit.op = nil
+			e.fire(o.unit, evDone, m)
+		}
+	}
+	e.release(o)
+}
+
+// overdue deals at once with a late operation that locks no machine.
+func (e *engine) overdue(o *op) {
+	failed := &message{op: o, err: errTimedOut}
+	switch o.kind {
+	case opFleet:
+		e.fleetRead(o, failed)
+	case opMachines:
+		e.machinesRead(o, failed)
+	case opListing:
+		e.listingRead(o, failed)
+	case opZones:
+		e.zonesRead(o, failed)
+	case opRetries:
+		e.retriesRead(failed)
+	case opPrepare:
+		e.prepared(o, failed)
+	case opStatus:
+		e.statusLate(o)
+	}
+}
+
+// Causes with which calls are cancelled.
+var (
+	errTimedOut = errors.New("its time is over")
+	errShutdown = errors.New("the task is shutting down")
+	errUnwanted = errors.New("the machine no longer wants an instance")
+)
+
+// wakeUp begins anew. For Run everything has to be read once more (LD1).
+func (e *engine) wakeUp(run bool) {
+	e.quiet, e.over = false, false
+	e.agenda.Drop(&e.grace.item)
+	if run {
+		e.running, e.look.loaded = true, false
+	}
+	for _, w := range e.watch {
+		if !w.began {
+			e.startLook()
+			break
+		}
+	}
+}
+
+// hush begins nothing new, and lets go of what has left no mark yet (ST14).
+func (e *engine) hush(shutdown bool) {
+	if e.quiet {
+		return
+	}
+	e.quiet = true
+	for _, u := range e.look.toRead {
+		u.drop(flagReading | flagAgain)
+	}
+	e.look.toRead, e.look.stage, e.look.results, e.look.wanted = nil, stageIdle, nil, false
+	for _, m := range []*moment{&e.look.resync, &e.look.retry, &e.look.listRetry, &e.zones.retry} {
+		e.agenda.Drop(&m.item)
+	}
+	for _, u := range e.sortedUnits(func(u *unit) bool { return u.life != lifeResting }) {
+		e.fire(u, evQuiet, nil)
+	}
+	e.batch, e.newStops = nil, nil
+	for _, o := range e.opsInOrder() {
+		if o.bulk() || o.kind == opDerive {
+			e.cuts = append(e.cuts, cut{o, o.phase, errShutdown})
+		}
+	}
+	e.running = false
+	for _, w := range e.watch {
+		w.began, w.applied = false, false
+		if shutdown {
+			w.err = ErrStopped
+		}
+	}
+	if shutdown {
+		e.tell(Event{Kind: EventShutdown, N: len(e.ops)})
+	}
+	if e.cfg.grace > 0 {
+		e.at(&e.grace, e.now.Add(e.cfg.grace))
+	} else {
+		e.graceOver()
+	}
+}
+
+// graceOver cancels what is still out.
+func (e *engine) graceOver() {
+	e.over = true
+	for _, o := range e.opsInOrder() {
+		if !o.late {
+			e.cuts = append(e.cuts, cut{o, o.phase, errShutdown})
+		}
+	}
+}
+
+// busy says whether something is under way that will end by itself.
+func (e *engine) busy() bool {
+	return len(e.ops) > e.stuck || e.look.backlog() || len(e.look.toRead) > 0
+}
+
+// hushed says whether a quiet engine has nothing left to wait for.
+func (e *engine) hushed() bool {
+	if e.over {
+		return true
+	}
+	return len(e.ops) == 0 && e.lives[lifeConfirming] == 0 && e.lives[lifeUndoing] == 0
+}
+
+// callsOut names what is still under way.
+func (e *engine) callsOut() []string {
+	var names []string
+	for _, o := range e.opsInOrder() {
+		name := o.kind.String()
+		if o.unit != nil {
+			name += " " + string(o.unit.rec.ID)
+		}
+		names = append(names, name)
+	}
+	return names
+}

@@ -1,0 +1,375 @@
+package provisioner
+
+import "fmt"
+
+// life is where one machine stands. What can happen to it there is the table
+// below; nothing else changes a life.
+type life uint8
+
+const (
+	lifeResting     life = iota // nothing is under way
+	lifeQueued                  // waits for a place to start
+	lifeAnnouncing              // has a place; its first status is being written
+	lifePreparing               // has a place; what it needs is being read
+	lifeDeriving                // has a place; the broker derives its zones
+	lifeStarting                // has a place; an attempt is under way
+	lifeWaiting                 // for its next attempt; holds no place
+	lifeConfirming              // an instance is there; was it recorded?
+	lifeUndoing                 // an instance is there and has to go
+	lifeStopping                // dead: its instance is stopped
+	lifeRemoving                // dead: its record is removed
+	lifeResetting               // its statuses are reset for a retry
+	lifeMaintaining             // its upkeep is under way
+	lifeFailed                  // given up; waits for a retry signal
+	lives
+)
+
+var lifeNames = [lives]string{"resting", "queued", "announcing", "preparing", "deriving", "starting", "waiting",
+	"confirming", "undoing", "stopping", "removing", "resetting", "maintaining", "failed"}
+
+func (l life) String() string { return lifeNames[l] }
+
+var lifePhases = [lives]Phase{PhaseResting, PhaseQueued, PhasePreparing, PhasePreparing, PhasePreparing, PhaseStarting, PhaseWaiting,
+	PhaseConfirming, PhaseUndoing, PhaseStopping, PhaseRemoving, PhaseResetting, PhaseMaintaining, PhaseFailed}
+
+// lifeEvent is something that can happen to a machine.
+type lifeEvent uint8
+
+const (
+	evStart    lifeEvent = iota // decided: start it
+	evCancel                    // decided: its start is no longer wanted
+	evStop                      // decided: stop its instance
+	evRemove                    // decided: remove its record
+	evMaintain                  // decided: upkeep
+	evReset                     // a retry signal names it
+	evPlace                     // its lane has a place for it
+	evDone                      // the operation under way has ended
+	evWritten                   // the status it waited for was written, or not
+	evDue                       // its wait is over
+	evQuiet                     // the task shuts down
+	lifeEvents
+)
+
+var lifeEventNames = [lifeEvents]string{"start", "cancel", "stop", "remove", "maintain", "reset", "place", "done", "written", "due", "quiet"}
+
+func (v lifeEvent) String() string { return lifeEventNames[v] }
+
+// A transition is what is done when something happens in a life, or why
+// nothing is.
+type transition struct {
+	do  func(e *engine, u *unit, m *message)
+	why string // set when do is nil
+}
+
+func on(do func(e *engine, u *unit, m *message)) transition { return transition{do: do} }
+func not(why string) transition                             { return transition{why: why} }
+
+// lifeTable is the life cycle: every life against every event. It is filled
+// by init, for what it calls fires events again.
+var lifeTable [lives][lifeEvents]transition
+
+func init() {
+	const (
+		busy     = "one operation a machine at a time; it is decided anew when that ends"
+		noWait   = "it waits for nothing that could come due"
+		noOp     = "no operation of its own is under way"
+		noPlace  = "it asks for no place"
+		noStart  = "no start is under way"
+		noStatus = "it waits for no status"
+		nothing  = "there is nothing to let go of"
+		mustEnd  = "what is under way may leave something behind, so it is seen to its end"
+		same     = "it is on its way already"
+	)
+	all := func(why string) (row [lifeEvents]transition) {
+		for v := range row {
+			row[v] = not(why)
+		}
+		return row
+	}
+	row := func(base string, cells map[lifeEvent]transition) (row [lifeEvents]transition) {
+		row = all(base)
+		row[evPlace], row[evDone], row[evWritten], row[evDue] = not(noPlace), not(noOp), not(noStatus), not(noWait)
+		row[evCancel], row[evQuiet] = not(noStart), not(nothing)
+		for v, t := range cells {
+			row[v] = t
+		}
+		return row
+	}
+	lifeTable = [lives][lifeEvents]transition{
+		lifeResting: row(busy, map[lifeEvent]transition{
+			evStart: on(queueStart), evStop: on(queueStop), evRemove: on(queueRemove), evMaintain: on(queueUpkeep), evReset: on(resetStatus),
+		}),
+		lifeFailed: row(busy, map[lifeEvent]transition{
+			evStart: not("a failed machine waits for a retry signal"), evStop: on(queueStop), evRemove: on(queueRemove),
+			evMaintain: on(queueUpkeep), evReset: on(resetStatus),
+		}),
+		lifeQueued: row(busy, map[lifeEvent]transition{
+			evStart: not(same), evCancel: on(dropStart), evPlace: on(placeGot), evQuiet: on(dropStart),
+		}),
+		lifeAnnouncing: row(busy, map[lifeEvent]transition{
+			evStart: not(same), evCancel: on(dropStart), evWritten: on(joinBatch), evQuiet: on(dropStart),
+		}),
+		lifePreparing: row(busy, map[lifeEvent]transition{
+			evStart: not(same), evCancel: on(dropStart), evDone: on(preparedOne), evQuiet: on(dropStart),
+		}),
+		lifeDeriving: row(busy, map[lifeEvent]transition{
+			evStart: not(same), evCancel: on(cancelOp), evDone: on(derived), evQuiet: on(cancelOp),
+		}),
+		lifeStarting: row(busy, map[lifeEvent]transition{
+			evStart: not(same), evCancel: on(cancelOp), evDone: on(attemptEnded), evQuiet: not(mustEnd),
+		}),
+		lifeWaiting: row(busy, map[lifeEvent]transition{
+			evStart: not(same), evCancel: on(dropStart), evDue: on(waitOver), evQuiet: on(dropStart),
+		}),
+		lifeConfirming: row(busy, map[lifeEvent]transition{
+			evStart: not(same), evCancel: on(noteCancel), evDone: on(confirmed), evDue: on(confirmAgain), evQuiet: not(mustEnd),
+		}),
+		lifeUndoing: row(busy, map[lifeEvent]transition{
+			evStart: not(same), evCancel: on(noteCancel), evPlace: on(undo), evDone: on(undone), evDue: on(queueUndo), evQuiet: not(mustEnd),
+		}),
+		lifeStopping: row(busy, map[lifeEvent]transition{
+			evStop: not(same), evPlace: on(stop), evDone: on(stopped), evDue: on(decideAgain), evQuiet: on(letGo),
+		}),
+		lifeRemoving: row(busy, map[lifeEvent]transition{
+			evRemove: not(same), evPlace: on(remove), evDone: on(removed), evDue: on(decideAgain), evQuiet: on(letGo),
+		}),
+		lifeResetting: row(busy, map[lifeEvent]transition{
+			evReset: not(same), evWritten: on(resetDone), evQuiet: on(letGo),
+		}),
+		lifeMaintaining: row(busy, map[lifeEvent]transition{
+			evMaintain: not(same), evPlace: on(maintain), evDone: on(maintained), evQuiet: on(letGo),
+		}),
+	}
+}
+
+// fire does what the table says.
+func (e *engine) fire(u *unit, v lifeEvent, m *message) {
+	if t := lifeTable[u.life][v]; t.do != nil {
+		t.do(e, u, m)
+	}
+}
+
+// enter changes the life of a unit. Resting means that nothing of it is left
+// under way, so what came meanwhile is looked at now (LD6).
+func (e *engine) enter(u *unit, l life) {
+	e.lives[u.life]--
+	e.lives[l]++
+	u.life = l
+	if l == lifeResting || l == lifeFailed {
+		e.agenda.Drop(&u.item)
+	} else {
+		e.begun(u)
+	}
+}
+
+// rest ends what was under way for a unit.
+func (e *engine) rest(u *unit) {
+	e.enter(u, lifeResting)
+	if u.has(flagGone) {
+		e.forget(u)
+		return
+	}
+	e.consider(u)
+}
+
+// decideAgain: its wait is over; the facts may have changed.
+func decideAgain(e *engine, u *unit, _ *message) { e.rest(u) }
+
+// letGo: nothing is under way yet, so nothing is begun; what is under way ends.
+func letGo(e *engine, u *unit, _ *message) {
+	if u.op == nil {
+		e.enter(u, lifeResting)
+	}
+}
+
+// action turns a decision into an event of the life cycle.
+var actionEvents = map[ActionKind]lifeEvent{
+	ActionStart: evStart, ActionCancel: evCancel, ActionStop: evStop, ActionRemove: evRemove, ActionMaintain: evMaintain,
+}
+
+// consider decides about one unit and acts.
+func (e *engine) consider(u *unit) {
+	u.drop(flagDirty)
+	if e.quiet || !e.look.loaded || !u.has(flagKnown) {
+		return
+	}
+	a := e.decide(u)
+	if a.Kind != ActionCancel && (u.op != nil || u.life != lifeResting && u.life != lifeFailed) {
+		u.set(flagDirty)
+		return
+	}
+	if !e.allows(u, a) {
+		return
+	}
+	e.tellDecision(u, a)
+	if v, ok := actionEvents[a.Kind]; ok {
+		e.fire(u, v, nil)
+	}
+}
+
+func (e *engine) decide(u *unit) Action { return decide(u.rec, e.situation(u), e.policy) }
+
+// situation is what decide looks at besides the record.
+func (e *engine) situation(u *unit) situation {
+	s := situation{phase: lifePhases[u.life], canEnsureDead: e.cfg.life, canMaintain: e.cfg.maintainer}
+	if u.rec.Life == Dead && u.rec.Instance != "" {
+		if u.has(flagSettled) {
+			s.settled = true
+		}
+		s.rival = rivalOf(u.rec, func(yield func(Machine) bool) {
+			for c := e.claims[u.rec.Instance]; c != nil; c = c.nextClaim {
+				if c != u && !yield(c.rec) {
+					return
+				}
+			}
+		})
+	}
+	if host := u.rec.ID.Host(); host != "" {
+		if h, ok := e.units[host]; ok && h.has(flagKnown) {
+			s.host = hostStateOf(h.rec)
+			if s.host == hostNotReady {
+				e.waitForHost(host, u)
+			}
+		}
+	}
+	return s
+}
+
+func (e *engine) waitForHost(host MachineID, u *unit) {
+	for _, c := range e.children[host] {
+		if c == u {
+			return
+		}
+	}
+	e.children[host] = append(e.children[host], u)
+}
+
+// hostReady decides anew about the containers that waited for their host.
+func (e *engine) hostReady(host *unit) {
+	waiting, ok := e.children[host.rec.ID]
+	if !ok || hostStateOf(host.rec) == hostNotReady {
+		return
+	}
+	delete(e.children, host.rec.ID)
+	for _, u := range waiting {
+		if e.units[u.rec.ID] == u {
+			e.consider(u)
+		}
+	}
+}
+
+// tellDecision tells why a machine is left alone, or its instance kept, once.
+func (e *engine) tellDecision(u *unit, a Action) {
+	switch {
+	case a.Fate == FateKept || a.Fate == FateSpared:
+		e.reaper.spare(u.rec, a.Fate)
+		if !u.has(flagToldKept) {
+			u.set(flagToldKept)
+			e.tell(Event{Kind: EventKept, Machine: u.rec.ID, Instance: u.rec.Instance, Text: a.Reason})
+		}
+		return
+	case a.Kind != ActionLeave:
+		u.told = ""
+		return
+	case a.LookAgain || a.Err != nil:
+		next := e.lookAgain(u, a.LookAgain)
+		if a.Err != nil && a.Reason != u.told {
+			e.tell(Event{Kind: EventMachineFailed, Machine: u.rec.ID, Instance: u.rec.Instance, Err: a.Err, Next: next})
+		}
+		e.settled(u, Result{Kind: ActionLeave, Reason: a.Reason, Err: a.Err})
+	case a.Reason != u.told && (u.rec.Instance == "" || u.rec.Life != Alive):
+		e.tell(Event{Kind: EventLeft, Machine: u.rec.ID, Instance: u.rec.Instance, Text: a.Reason})
+	}
+	u.told = a.Reason
+}
+
+// unitOf finds or makes the unit of an id.
+func (e *engine) unitOf(id MachineID) *unit {
+	u := e.units[id]
+	if u == nil {
+		u = &unit{rec: Machine{ID: id}}
+		if n := len(e.free); n > 0 {
+			u.slot, e.free = e.free[n-1], e.free[:n-1]
+		} else {
+			u.slot = e.slots
+			e.slots++
+		}
+		e.ledger.place(u.slot, noZone)
+		e.units[id] = u
+		e.lives[lifeResting]++
+	}
+	return u
+}
+
+// forget drops everything that is known of a machine (LD3).
+func (e *engine) forget(u *unit) {
+	if e.units[u.rec.ID] != u {
+		return
+	}
+	e.unclaim(u)
+	e.ledger.place(u.slot, noZone)
+	e.free = append(e.free, u.slot)
+	e.agenda.Drop(&u.item)
+	if u.reread != nil {
+		e.agenda.Drop(&u.reread.item)
+	}
+	delete(e.units, u.rec.ID)
+	delete(e.children, u.rec.ID)
+	e.lives[u.life]--
+	if u.has(flagKnown) {
+		e.tell(Event{Kind: EventForgotten, Machine: u.rec.ID})
+	}
+}
+
+func (e *engine) claim(u *unit) {
+	if u.rec.Instance != "" {
+		u.nextClaim = e.claims[u.rec.Instance]
+		e.claims[u.rec.Instance] = u
+	}
+}
+
+func (e *engine) unclaim(u *unit) {
+	if u.rec.Instance == "" {
+		return
+	}
+	head := e.claims[u.rec.Instance]
+	switch {
+	case head == u && u.nextClaim == nil:
+		delete(e.claims, u.rec.Instance)
+	case head == u:
+		e.claims[u.rec.Instance] = u.nextClaim
+	default:
+		for c := head; c != nil; c = c.nextClaim {
+			if c.nextClaim == u {
+				c.nextClaim = u.nextClaim
+				break
+			}
+		}
+	}
+	u.nextClaim = nil
+}
+
+// rivals decides anew about the dead machines that share an instance.
+func (e *engine) rivals(id InstanceID) {
+	if id == "" {
+		return
+	}
+	var dead []*unit
+	for c := e.claims[id]; c != nil; c = c.nextClaim {
+		if c.rec.Life == Dead {
+			dead = append(dead, c)
+		}
+	}
+	for _, u := range dead {
+		e.consider(u)
+	}
+}
+
+// refuse is why the table does nothing about an event, "" if it does.
+func refuse(l life, v lifeEvent) string {
+	t := lifeTable[l][v]
+	if t.do != nil {
+		return ""
+	}
+	return fmt.Sprintf("%s: %s", v, t.why)
+}

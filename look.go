@@ -1,0 +1,585 @@
+package provisioner
+
+import (
+	"slices"
+	"time"
+
+	"github.com/juju/errors"
+
+	"github.com/seed81ba69f2/provisioner/internal/agenda"
+)
+
+// maxIDs bounds the ids of one bulk call.
+const maxIDs = 500
+
+// maxReads bounds how many calls read single machines at once.
+const maxReads = 16
+
+// slice bounds how many records of a whole reading are applied in one step, so
+// that a large fleet does not hold up what is urgent.
+const slice = 4096
+
+// lookState is where the reading of records and listings stands.
+type lookState struct {
+	loaded bool // a whole reading has succeeded (LD1)
+
+	fleet  *op  // a whole reading under way
+	wanted bool // and another after it
+	tries  uint8
+	retry  moment
+	resync moment
+
+	results []MachineResult // of a whole reading, being applied
+	began   uint64          // when that reading began
+	at      int
+	stage   lookStage
+
+	toRead []*unit // changed, and not yet being read
+	reads  int     // calls under way that read single machines
+
+	listing     *op
+	listTries   uint8
+	listRetry   moment
+	listed      bool // a listing has ended, well or not
+	unplaced    bool // some provisioned machine has no zone in its record
+	unclaimed   []Instance
+	unclaimedAt uint64 // the reading that has to be newer than the listing
+}
+
+type lookStage uint8
+
+const (
+	stageIdle     lookStage = iota
+	stageApply              // records are taken over, so that all claims are known
+	stageSweep              // machines that are absent are forgotten
+	stageConsider           // and then decided about
+)
+
+func (s *lookState) backlog() bool { return s.stage != stageIdle }
+
+// changed: the host says that machines have changed. The first time everything
+// is read, whatever it says (LD1).
+func (e *engine) changed(ids []MachineID) {
+	if e.quiet {
+		return
+	}
+	if !e.look.loaded {
+		if e.look.fleet == nil && !e.look.backlog() && !e.look.retry.item.On() {
+			e.startLook()
+		} else {
+			e.look.wanted = e.look.wanted || len(ids) > 0
+		}
+		return
+	}
+	for _, id := range ids {
+		if err := id.Validate(); err != nil {
+			e.tell(Event{Kind: EventMachineFailed, Machine: id, Err: err})
+			continue
+		}
+		e.read(e.unitOf(id))
+	}
+}
+
+// read wants one machine's record, once, also if asked for twice (LD6).
+func (e *engine) read(u *unit) {
+	if u.has(flagReading) {
+		u.set(flagAgain)
+		return
+	}
+	u.set(flagReading)
+	e.look.toRead = append(e.look.toRead, u)
+}
+
+func (e *engine) flushReads() {
+	if e.quiet || e.clogged(opMachines) {
+		return
+	}
+	for len(e.look.toRead) > 0 && e.look.reads < maxReads {
+		units := e.look.toRead
+		if len(units) > maxIDs {
+			units = units[:maxIDs]
+		}
+		e.look.toRead = e.look.toRead[len(units):]
+		ids := make([]MachineID, len(units))
+		for i, u := range units {
+			u.drop(flagAgain)
+			ids[i] = u.rec.ID
+		}
+		e.seq++
+		e.look.reads++
+		e.begin(&op{kind: opMachines, units: units, seq: e.seq, req: ids})
+	}
+	if len(e.look.toRead) == 0 {
+		e.look.toRead = nil
+	}
+}
+
+func (e *engine) machinesRead(o *op, m *message) {
+	e.look.reads--
+	if e.quiet {
+		for _, u := range o.units {
+			u.drop(flagReading | flagAgain)
+		}
+		return
+	}
+	if m.err != nil {
+		again := &reread{units: o.units}
+		next := e.retryRead(again, e.backoff(&e.look.tries))
+		e.tell(Event{Kind: EventCallFailed, Text: o.kind.String(), Err: m.err, Next: next})
+		return
+	}
+	e.look.tries = 0
+	byID := map[MachineID]*unit{}
+	for _, u := range o.units {
+		byID[u.rec.ID] = u
+	}
+	results, _ := m.result.([]MachineResult)
+	for i := range results {
+		if u := byID[results[i].ID]; u != nil {
+			e.applyResult(u, &results[i], o.seq)
+		}
+	}
+	for _, u := range o.units {
+		u.drop(flagReading)
+		if e.units[u.rec.ID] != u {
+			continue
+		}
+		if u.has(flagAgain) {
+			e.read(u)
+		}
+		e.consider(u)
+		e.hostReady(u)
+	}
+}
+
+// A reread is machines that are to be read again after a while (LD4, LD5).
+type reread struct {
+	units []*unit
+	tries uint8
+	item  agenda.Item[due]
+}
+
+func (r *reread) due(e *engine) {
+	for _, u := range r.units {
+		u.drop(flagReading)
+		if e.units[u.rec.ID] == u {
+			e.read(u)
+		}
+	}
+}
+
+func (e *engine) retryRead(r *reread, after time.Duration) time.Time {
+	r.item.Value = r
+	at := e.now.Add(after)
+	e.agenda.Set(&r.item, at)
+	return at
+}
+
+// lookAgain reads one machine again after its back-off, if wanted.
+func (e *engine) lookAgain(u *unit, wanted bool) (next time.Time) {
+	if !wanted {
+		return next
+	}
+	if u.reread == nil {
+		u.reread = &reread{units: []*unit{u}}
+	}
+	return e.retryRead(u.reread, e.backoff(&u.reread.tries))
+}
+
+// applyResult takes over what one reading says of one machine.
+func (e *engine) applyResult(u *unit, r *MachineResult, seq uint64) {
+	if seq < u.seq {
+		return // a newer reading, or our own writing, was first
+	}
+	err := checkResult(r)
+	switch {
+	case err == nil:
+		u.seq = seq
+		e.applyRecord(u, r.Machine)
+	case errors.Is(err, errors.NotFound):
+		u.seq = seq
+		e.gone(u)
+	default:
+		next := e.lookAgain(u, true)
+		if text := err.Error(); u.told != text {
+			u.told = text
+			e.tell(Event{Kind: EventMachineFailed, Machine: u.rec.ID, Err: err, Next: next})
+		}
+		e.settled(u, Result{Kind: ActionLeave, Reason: "its record could not be read: " + err.Error(), Err: err})
+	}
+}
+
+// applyRecord replaces a record. What of it could not be read stays as last
+// seen, so that a claim is not lost by a bad reading.
+func (e *engine) applyRecord(u *unit, m Machine) {
+	if u.has(flagKnown) {
+		if m.Unread.Has(FieldInstance) {
+			m.Instance, m.Zone = u.rec.Instance, u.rec.Zone
+		}
+		if m.Unread.Has(FieldKeep) {
+			m.Keep = u.rec.Keep
+		}
+	}
+	e.unclaim(u)
+	if m.Instance != u.rec.Instance {
+		u.drop(flagSettled | flagToldKept)
+	}
+	u.rec = m
+	u.set(flagKnown)
+	u.drop(flagGone)
+	e.claim(u)
+	if m.Unread == 0 && u.reread != nil {
+		e.agenda.Drop(&u.reread.item)
+		u.reread = nil
+	}
+	if u.life == lifeFailed {
+		e.failedRecord(u)
+	}
+	e.populate(u)
+}
+
+// failedRecord: a host that has shown a failure and then asks anew, by the
+// record, is obeyed; a record that still asks as it did before is not.
+func (e *engine) failedRecord(u *unit) {
+	switch {
+	case Classify(u.rec).Class != ClassPending:
+		u.set(flagFailSeen)
+	case u.has(flagFailSeen):
+		u.failed = nil
+		e.enter(u, lifeResting)
+	}
+}
+
+// populate counts a provisioned machine in its zone (AZ2). A start counts by
+// its reservation.
+func (e *engine) populate(u *unit) {
+	if u.start != nil || u.rec.ID.IsContainer() {
+		return
+	}
+	switch {
+	case u.rec.Instance == "":
+		e.ledger.place(u.slot, noZone)
+	case u.rec.Zone != "":
+		e.ledger.place(u.slot, e.ledger.intern(u.rec.Zone))
+	case e.ledger.zoneOf(u.slot) == noZone:
+		e.look.unplaced = true
+	}
+}
+
+// gone: the record is no more. While something is under way the machine is
+// treated as dead, then it is forgotten (LD3).
+func (e *engine) gone(u *unit) {
+	u.set(flagGone)
+	e.settled(u, Result{Kind: ActionLeave, Reason: "its record is gone"})
+	if u.op == nil && (u.life == lifeResting || u.life == lifeFailed) {
+		e.forget(u)
+		return
+	}
+	u.rec.Life = Dead
+	e.consider(u)
+}
+
+// startLook reads everything: the records, the listing, the zones.
+func (e *engine) startLook() {
+	if e.quiet {
+		return
+	}
+	if e.look.fleet != nil || e.look.backlog() || e.clogged(opFleet) {
+		e.look.wanted = true
+		return
+	}
+	e.look.wanted = false
+	e.agenda.Drop(&e.look.retry.item)
+	e.seq++
+	e.look.fleet = &op{kind: opFleet, seq: e.seq}
+	e.begin(e.look.fleet)
+	for _, w := range e.watch {
+		w.began = true
+	}
+	e.readListing()
+	e.refreshZones()
+	if e.cfg.resync > 0 {
+		jitter := 0.9 + 0.2*e.cfg.random()
+		e.at(&e.look.resync, e.now.Add(time.Duration(float64(e.cfg.resync)*jitter)))
+	}
+}
+
+func (e *engine) resync() { e.startLook() }
+
+func (e *engine) fleetRead(o *op, m *message) {
+	e.look.fleet = nil
+	if e.quiet {
+		return
+	}
+	if m.err != nil {
+		next := e.now.Add(e.backoff(&e.look.tries))
+		e.at(&e.look.retry, next)
+		e.tell(Event{Kind: EventCallFailed, Text: o.kind.String(), Err: m.err, Next: next})
+		e.failWatches(m.err)
+		return
+	}
+	e.look.tries = 0
+	e.look.results, _ = m.result.([]MachineResult)
+	slices.SortStableFunc(e.look.results, func(a, b MachineResult) int { return a.ID.Compare(b.ID) })
+	e.look.began, e.look.at, e.look.stage = o.seq, 0, stageApply
+}
+
+// workOff applies one slice of a whole reading.
+func (e *engine) workOff() {
+	if e.look.stage == stageIdle || e.quiet {
+		return
+	}
+	if e.look.stage == stageSweep {
+		e.sweep()
+		e.look.stage, e.look.at = stageConsider, 0
+		return
+	}
+	end := min(e.look.at+slice, len(e.look.results))
+	for ; e.look.at < end; e.look.at++ {
+		r := &e.look.results[e.look.at]
+		if e.look.stage == stageApply {
+			e.applyWhole(r)
+		} else if u := e.units[r.ID]; u != nil && u.seq == e.look.began {
+			e.consider(u)
+			e.hostReady(u)
+		}
+	}
+	if end < len(e.look.results) {
+		return
+	}
+	if e.look.stage == stageApply {
+		e.look.stage, e.look.loaded = stageSweep, true
+		return
+	}
+	e.lookDone()
+}
+
+func (e *engine) applyWhole(r *MachineResult) {
+	if err := r.ID.Validate(); err != nil {
+		e.tell(Event{Kind: EventMachineFailed, Machine: r.ID, Err: err})
+		return
+	}
+	u, i, all := e.unitOf(r.ID), e.look.at, e.look.results
+	if i > 0 && all[i-1].ID == r.ID || i+1 < len(all) && all[i+1].ID == r.ID {
+		e.applyResult(u, &MachineResult{ID: r.ID, Err: twinError(r.ID)}, e.look.began)
+		return
+	}
+	e.applyResult(u, r, e.look.began)
+}
+
+// sweep finds the machines that a whole reading did not name.
+func (e *engine) sweep() {
+	if len(e.units) == 0 {
+		return
+	}
+	named := func(id MachineID) bool {
+		_, ok := slices.BinarySearchFunc(e.look.results, id, func(r MachineResult, id MachineID) int { return r.ID.Compare(id) })
+		return ok
+	}
+	for _, u := range e.sortedUnits(func(u *unit) bool { return u.seq < e.look.began && u.has(flagKnown) && !named(u.rec.ID) }) {
+		u.seq = e.look.began
+		e.gone(u)
+	}
+}
+
+func (e *engine) lookDone() {
+	e.look.stage = stageIdle
+	e.tell(Event{Kind: EventLooked, N: len(e.look.results)})
+	e.look.results = nil
+	for _, w := range e.watch {
+		if w.began {
+			w.applied = true
+		}
+	}
+	e.tellUnknown()
+	e.retryAgain()
+	if e.look.wanted {
+		e.startLook()
+	}
+}
+
+func (e *engine) sortedUnits(want func(*unit) bool) []*unit {
+	var units []*unit
+	for _, u := range e.units {
+		if want(u) {
+			units = append(units, u)
+		}
+	}
+	slices.SortFunc(units, func(a, b *unit) int { return a.rec.ID.Compare(b.rec.ID) })
+	return units
+}
+
+// readListing lists what the broker runs.
+func (e *engine) readListing() {
+	if e.quiet || e.look.listing != nil || e.clogged(opListing) {
+		return
+	}
+	e.agenda.Drop(&e.look.listRetry.item)
+	e.look.listing = &op{kind: opListing}
+	e.begin(e.look.listing)
+}
+
+func (e *engine) listingRead(o *op, m *message) {
+	e.look.listing, e.look.listed = nil, true
+	if e.quiet {
+		return
+	}
+	if m.err != nil {
+		next := e.now.Add(e.backoff(&e.look.listTries))
+		e.at(&e.look.listRetry, next)
+		e.tell(Event{Kind: EventCallFailed, Text: o.kind.String(), Err: m.err, Next: next})
+		return
+	}
+	e.look.listTries = 0
+	l, _ := m.result.(Listing)
+	for _, i := range l.Instances {
+		if u := e.claims[i.ID]; i.ID != "" && u != nil && i.Zone != "" && !u.rec.ID.IsContainer() && e.ledger.zoneOf(u.slot) == noZone && u.start == nil {
+			e.ledger.place(u.slot, e.ledger.intern(i.Zone))
+		}
+	}
+	e.look.unclaimed = FindUnknown(l, e.accounted)
+	e.look.unclaimedAt = e.seq
+	e.tellUnknown()
+}
+
+// accounted says whether it is known why an instance is there.
+func (e *engine) accounted(id InstanceID) bool {
+	return e.claims[id] != nil || e.reaper.spared[id] || e.reaper.undoing[id]
+}
+
+// tellUnknown reports instances that no machine claims: only once each, and
+// only when every record was read after the listing, lest one that has just
+// been recorded is taken for unknown (HV9).
+func (e *engine) tellUnknown() {
+	if len(e.look.unclaimed) == 0 || !e.look.loaded || e.look.backlog() || e.look.fleet != nil {
+		return
+	}
+	unclaimed := e.look.unclaimed[:0]
+	for _, i := range e.look.unclaimed {
+		owner := e.units[i.Labels.Machine]
+		starting := owner != nil && owner.start != nil
+		if !starting && !e.accounted(i.ID) && !e.reaper.told[i.ID] {
+			unclaimed = append(unclaimed, i)
+		}
+	}
+	e.look.unclaimed = unclaimed
+	if len(unclaimed) == 0 {
+		return
+	}
+	if e.look.began <= e.look.unclaimedAt {
+		e.startFleet()
+		return
+	}
+	e.look.unclaimed = nil
+	for _, i := range unclaimed {
+		if i.Labels.Machine == "" && e.startsUnderWay() {
+			continue // it may be the product of one of them
+		}
+		e.reaper.told[i.ID] = true
+		e.tell(Event{Kind: EventUnknown, Instance: i.ID, Zone: i.Zone, Text: ReasonUnknown})
+	}
+}
+
+// startFleet reads the records once more, and nothing else.
+func (e *engine) startFleet() {
+	if e.look.fleet == nil && !e.clogged(opFleet) {
+		e.seq++
+		e.look.fleet = &op{kind: opFleet, seq: e.seq}
+		e.begin(e.look.fleet)
+	}
+}
+
+func (e *engine) startsUnderWay() bool {
+	return e.lives[lifeStarting]+e.lives[lifeConfirming]+e.lives[lifeUndoing] > 0
+}
+
+// zoneState is where the reading of zones stands.
+type zoneState struct {
+	op      *op
+	read    bool // the list was read once; false gates every start (AZ2)
+	at      time.Time
+	tries   uint8
+	retry   moment
+	stale   bool    // something to place has come since
+	waiting []*unit // for any zone to come up
+}
+
+// refreshZones reads the list of zones if it is too old for what is to be
+// placed (AZ3).
+func (e *engine) refreshZones() {
+	old := e.now.Sub(e.zones.at) >= e.cfg.refresh
+	if e.cfg.refresh == 0 {
+		old = e.zones.stale
+	}
+	if !e.zones.read || old {
+		e.readZones()
+	}
+}
+
+func (e *engine) readZones() {
+	if e.quiet || !e.cfg.zones || e.zones.op != nil || e.zones.retry.item.On() || e.clogged(opZones) {
+		return
+	}
+	e.zones.op, e.zones.stale = &op{kind: opZones}, false
+	e.begin(e.zones.op)
+}
+
+func (e *engine) zonesRead(o *op, m *message) {
+	e.zones.op = nil
+	if e.quiet {
+		return
+	}
+	zones, _ := m.result.([]Zone)
+	err := m.err
+	switch {
+	case errors.Is(err, errors.NotImplemented), errors.Is(err, errors.NotSupported):
+		e.cfg.zones = false // AZ1
+		return
+	case err == nil && len(zones) == 0 && e.ledger.zoned():
+		err = errors.New("no zones any more; the last list stays in force")
+	}
+	if err != nil {
+		var next time.Time
+		e.zones.at = e.now
+		if !e.zones.read {
+			next = e.now.Add(e.backoff(&e.zones.tries))
+			e.at(&e.zones.retry, next)
+		}
+		e.tell(Event{Kind: EventCallFailed, Text: o.kind.String(), Err: err, Next: next})
+		return
+	}
+	e.zones.read, e.zones.at, e.zones.tries = true, e.now, 0
+	for _, name := range e.ledger.setZones(zones) {
+		e.tell(Event{Kind: EventZoneVanished, Zone: name, N: e.ledger.population(name)})
+	}
+	usable, out := FilterZones(zones)
+	for _, x := range out {
+		if x.Reason != ReasonUnavailable {
+			e.tell(Event{Kind: EventCallFailed, Text: o.kind.String(), Err: errors.NotValidf("zone %q %s:", string(x.Zone), x.Reason)})
+		}
+	}
+	e.tell(Event{Kind: EventZones, N: len(usable)})
+	waiting := e.zones.waiting
+	e.zones.waiting = nil
+	for _, u := range waiting {
+		if u.life == lifeWaiting {
+			e.fire(u, evDue, nil)
+		}
+	}
+}
+
+// mayStart says whether anything may be placed now: the records are known, and
+// the zones are, freshly enough (AZ2, AZ3).
+func (e *engine) mayStart() bool {
+	if e.quiet || !e.look.loaded || e.starts.Waiting() == 0 {
+		return false
+	}
+	if e.look.unplaced && !e.look.listed {
+		return false
+	}
+	if e.cfg.zones {
+		e.refreshZones()
+		return e.zones.read && e.zones.op == nil
+	}
+	return true
+}

@@ -1,0 +1,274 @@
+package provisioner
+
+import (
+	"context"
+	stderrors "errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/juju/errors"
+)
+
+// A Task keeps a fleet true to its records. Make one with New. All methods may
+// be called from several goroutines at once.
+//
+// A Task is driven by Run, or, while Run isn't going on, by Reconcile and
+// Apply for as long as they last. Undriven it begins nothing.
+type Task struct {
+	cfg  Config
+	caps []Capability
+	host host
+
+	engine chan *engine // one slot: whoever took it out is the loop
+	inbox  inbox
+	pool   pool
+	feeds  []*feed
+
+	seat     chan struct{} // one token: whoever has it drives
+	handover chan struct{} // a driver gives way to Run
+	began    atomic.Bool
+	killed   chan struct{}
+	kill     sync.Once
+	done     chan struct{} // closed when Run has returned
+	err      error         // of Run; read after done
+}
+
+// Why Run ended; test with errors.Is. An ended context gives its own error.
+const (
+	ErrWatcherClosed = errors.ConstError("watcher closed")
+	ErrRunTwice      = errors.ConstError("Run was called before")
+	ErrStopped       = errors.ConstError("the task has stopped")
+	ErrNotNew        = errors.ConstError("not a Task made by New")
+)
+
+// New makes a Task. It checks the whole configuration, reports every fault at
+// once in a *ConfigError, and does no I/O (LC1).
+func New(cfg Config) (*Task, error) {
+	if faults := cfg.faults(); len(faults) > 0 {
+		return nil, &ConfigError{faults}
+	}
+	cfg = cfg.withDefaults()
+	t := &Task{
+		cfg:      cfg,
+		engine:   make(chan *engine, 1),
+		seat:     make(chan struct{}, 1),
+		handover: make(chan struct{}),
+		killed:   make(chan struct{}),
+		done:     make(chan struct{}),
+	}
+	t.inbox.notify = make(chan struct{}, 1)
+	t.host = host{
+		broker: cfg.Broker, state: cfg.State,
+		startLimiter: cfg.StartLimiter, stopLimiter: cfg.StopLimiter,
+		lease: cfg.Lease, controller: cfg.Controller, tag: cfg.HostTag, random: cfg.Random,
+	}
+	t.host.Optional, t.caps = cfg.Optional.find(cfg.Broker, cfg.State)
+	for i, o := range cfg.Observers {
+		f := &feed{to: o, limit: cfg.EventBuffer}
+		f.failed = func(err error) { t.post(message{kind: msgObserver, err: err, place: i}) }
+		t.feeds = append(t.feeds, f)
+	}
+	t.seat <- struct{}{}
+	t.engine <- newEngine(t.engineConfig(), cfg.Policy, cfg.Limits)
+	return t, nil
+}
+
+func (t *Task) engineConfig() engineConfig {
+	o := t.host.Optional
+	c := engineConfig{
+		controller: t.cfg.Controller,
+		launch:     t.cfg.LaunchTimeout, call: t.cfg.CallTimeout, rollback: t.cfg.RollbackTimeout,
+		grace: t.cfg.ShutdownGrace, resync: t.cfg.Resync, refresh: t.cfg.ZoneRefresh,
+		random: func() float64 { return float64(t.cfg.Random()>>11) / (1 << 53) },
+		zones:  o.Zones != nil, deriver: o.Deriver != nil, maintainer: o.Maintainer != nil,
+		status: o.Status != nil, life: o.Life != nil, retries: o.Retries != nil,
+		launchPhase: phaseLaunch,
+	}
+	if o.Traits != nil {
+		c.dedupes = o.Traits.Traits().DedupesByToken
+	}
+	if t.cfg.StartLimiter != nil {
+		c.launchPhase = phaseLimit
+	}
+	if t.cfg.StopLimiter != nil {
+		c.stopPhase = phaseLimit
+	}
+	return c
+}
+
+// Capabilities lists the optional abilities of the host, which were found, and
+// where. A decorator that loses one is seen here.
+func (t *Task) Capabilities() []Capability { return append([]Capability(nil), t.caps...) }
+
+// Run keeps the fleet true to its records until ctx ends, Kill is called, a
+// watcher closes, or the lease is lost; its error says which, and is nil after
+// Kill. It may be called once. When it returns the watchers are stopped and no
+// goroutine is left, save calls that are named in a *CallsOutError.
+func (t *Task) Run(ctx context.Context) error {
+	if t.engine == nil {
+		return ErrNotNew
+	}
+	if !t.began.CompareAndSwap(false, true) {
+		return ErrRunTwice
+	}
+	t.err = t.run(ctx)
+	close(t.done)
+	return t.err
+}
+
+// Kill ends Run, without waiting. Killing again, or before Run, is fine.
+func (t *Task) Kill() {
+	if t.killed != nil {
+		t.kill.Do(func() { close(t.killed) })
+	}
+}
+
+// Wait returns what Run returns, once it does.
+func (t *Task) Wait() error {
+	if t.done == nil {
+		return ErrNotNew
+	}
+	<-t.done
+	return t.err
+}
+
+func (t *Task) run(ctx context.Context) error {
+	for seated := false; !seated; {
+		select {
+		case <-t.seat:
+			seated = true
+		case t.handover <- struct{}{}: // whoever drives now gives way
+		case <-ctx.Done():
+			return stderrors.Join(errors.Annotate(context.Cause(ctx), "run"), t.stopWatchers())
+		case <-t.killed:
+			return t.stopWatchers()
+		}
+	}
+	d := driver{Task: t, changes: t.cfg.Changes.C, retries: t.cfg.Retry.C}
+	first := []message{{kind: msgWake, flag: true}}
+	if d.changes == nil {
+		first = append(first, message{kind: msgLook})
+	}
+	err := d.drive(ctx, first...)
+	return stderrors.Join(err, t.stopWatchers())
+}
+
+// stopWatchers releases the watchers, once, whatever they do.
+func (t *Task) stopWatchers() error {
+	return stderrors.Join(
+		stopWatcher("machine changes", t.cfg.Changes.Stop),
+		stopWatcher("retry signals", t.cfg.Retry.Stop))
+}
+
+func stopWatcher(what string, stop func() error) (err error) {
+	if stop == nil {
+		return nil
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = faultOf(r)
+		}
+		err = errors.Annotatef(err, "watcher of %s", what)
+	}()
+	return stop()
+}
+
+// SetHarvestMode changes the mode, at once also for what is known already
+// (HV12). It does not wait; the last value wins.
+func (t *Task) SetHarvestMode(mode HarvestMode) error {
+	if err := mode.Validate(); err != nil {
+		return err
+	}
+	return t.set(message{kind: msgMode, mode: mode})
+}
+
+// SetLimits changes the limits. It does not wait and interrupts nothing; the
+// last value wins.
+func (t *Task) SetLimits(l Limits) error {
+	if faults := l.faults(); len(faults) > 0 {
+		return &ConfigError{faults}
+	}
+	return t.set(message{kind: msgLimits, limits: l})
+}
+
+func (t *Task) set(m message) error {
+	if t.engine == nil {
+		return ErrNotNew
+	}
+	t.post(m)
+	return nil
+}
+
+// Reconcile looks once at everything, and returns when what that look began is
+// settled or given up (LC8): started or failed for good, stopped and removed.
+// What is tried again for ever (a stop that fails, zones that are all down)
+// counts as given up after its first failure; the report says so. It works
+// with Run going or without. Its own error means that the fleet could not be
+// read, that ctx has ended or that the task has stopped; machines have theirs
+// in the report.
+func (t *Task) Reconcile(ctx context.Context) (Report, error) {
+	return t.lookOnce(ctx, nil)
+}
+
+// lookOnce waits for one look, and drives it while nobody else does. With a
+// gate only what that allows is done.
+func (t *Task) lookOnce(ctx context.Context, gate map[MachineID]Action) (Report, error) {
+	if t.engine == nil {
+		return Report{}, ErrNotNew
+	}
+	select {
+	case <-t.done:
+		return Report{}, ErrStopped
+	default:
+	}
+	w := newWatch(gate)
+	t.post(message{kind: msgLook, watch: w})
+	for {
+		select {
+		case <-w.done:
+			return w.report, w.err
+		default:
+		}
+		select {
+		case <-w.done:
+		case <-t.done:
+			return Report{}, ErrStopped
+		case <-ctx.Done():
+			t.turn(message{kind: msgUnwatch, watch: w})
+			return w.report, errors.Annotate(context.Cause(ctx), "looking at the fleet")
+		case <-t.seat:
+			d := driver{Task: t, until: w}
+			if err := d.drive(ctx, message{kind: msgWake}); err != nil {
+				return w.report, err
+			}
+		}
+	}
+}
+
+// Idle returns once nothing is in flight and every event so far is handled, by
+// the observers too: what a test with a mock clock calls before it moves the
+// clock. next is when the Task does something by itself, zero for never. A
+// Task that nobody drives is idle.
+func (t *Task) Idle(ctx context.Context) (next time.Time, err error) {
+	if t.engine == nil {
+		return time.Time{}, ErrNotNew
+	}
+	for last, first := uint64(0), true; ; first = false {
+		s, err := t.standstill(ctx)
+		if err != nil {
+			return time.Time{}, err
+		}
+		if !first && s.number == last {
+			return s.next, nil
+		}
+		last = s.number
+		for _, f := range t.feeds {
+			select {
+			case <-f.drained():
+			case <-ctx.Done():
+				return time.Time{}, errors.Annotate(context.Cause(ctx), "waiting for an observer")
+			}
+		}
+	}
+}

@@ -1,0 +1,226 @@
+package provisioner
+
+import (
+	"strings"
+
+	"github.com/seed81ba69f2/provisioner/internal/agenda"
+)
+
+// shown is the one status slot of a machine (ST20): one write is under way at
+// a time, the latest text wins, and none follows the final one of a start.
+type shown struct {
+	unit   *unit
+	op     *op // the write under way
+	late   bool
+	want   StatusUpdate
+	wanted bool
+	kind   showKind // of want, or of what is being written
+	final  bool     // the start has had its last word
+	tries  uint8
+	item   agenda.Item[due]
+}
+
+// showKind is what a text is to its start.
+type showKind uint8
+
+const (
+	showPlain showKind = iota
+	showFirst          // the start waits for it to be written
+	showFinal          // nothing of the start comes after it; tried again until written
+	showReset          // for a retry; the machine waits for it
+)
+
+// show writes a status as soon as the slot is free. It returns false if nobody
+// can be shown anything, or nothing may come after the final word.
+func (e *engine) show(u *unit, up StatusUpdate, kind showKind) bool {
+	if !e.cfg.status {
+		return false
+	}
+	if u.shown == nil {
+		u.shown = &shown{unit: u}
+	}
+	s := u.shown
+	if kind == showFirst || kind == showReset {
+		s.final = false
+	}
+	if s.final {
+		return false
+	}
+	up.Machine = u.rec.ID
+	s.want, s.wanted, s.kind, s.tries = up, true, kind, 0
+	s.final = kind == showFinal
+	e.agenda.Drop(&s.item)
+	if s.op != nil {
+		// A write that hangs holds the slot but not the machine.
+		return !s.late
+	}
+	e.writeShown(s)
+	return true
+}
+
+func (e *engine) writeShown(s *shown) {
+	s.wanted = false
+	s.op = &op{kind: opStatus, unit: s.unit, req: s.want}
+	e.begin(s.op)
+}
+
+// due of a slot: a final word that was not written is tried again.
+func (s *shown) due(e *engine) {
+	if s.op == nil && !e.quiet {
+		e.writeShown(s)
+	}
+}
+
+func (e *engine) statusWritten(o *op, m *message) {
+	u := o.unit
+	s := u.shown
+	if s == nil || s.op != o {
+		return
+	}
+	s.op, s.late = nil, false
+	if m.err != nil {
+		e.tell(Event{Kind: EventStatusFailed, Machine: u.rec.ID, Text: s.want.Text, Err: m.err})
+	}
+	if s.wanted {
+		e.writeShown(s)
+		return
+	}
+	switch {
+	case s.kind == showFirst || s.kind == showReset:
+		e.fire(u, evWritten, &message{err: m.err})
+	case s.kind == showFinal && m.err != nil && !e.quiet && e.units[u.rec.ID] == u:
+		s.item.Value = s
+		e.agenda.Set(&s.item, e.now.Add(e.backoff(&s.tries)))
+		return
+	}
+	e.endShow(u)
+}
+
+// statusLate: a write hangs. It keeps the slot; the machine goes on.
+func (e *engine) statusLate(o *op) {
+	s := o.unit.shown
+	if s == nil || s.op != o {
+		return
+	}
+	s.late = true
+	e.tell(Event{Kind: EventStatusFailed, Machine: o.unit.rec.ID, Text: s.want.Text, Err: errTimedOut})
+	if s.kind == showFirst || s.kind == showReset {
+		e.fire(o.unit, evWritten, &message{err: errTimedOut})
+	}
+}
+
+// endShow forgets a slot that is not used any more.
+func (e *engine) endShow(u *unit) {
+	if s := u.shown; s != nil && s.op == nil && !s.wanted && !s.item.On() && u.start == nil {
+		u.shown = nil
+	}
+}
+
+// reported: a broker shows progress of a start that is under way.
+func (e *engine) reported(m *message) {
+	if u := m.op.unit; u.op == m.op && u.life == lifeStarting && !e.quiet {
+		e.show(u, m.update, showPlain)
+	}
+}
+
+// retryState is where the retry signal stands.
+type retryState struct {
+	op    *op
+	again bool // signals coalesce
+}
+
+// retrySignal asks which failed machines are to be tried again (ST16).
+func (e *engine) retrySignal() {
+	switch {
+	case e.quiet:
+	case !e.cfg.retries:
+		e.tell(Event{Kind: EventRetrySkipped, Text: "the state cannot list machines to be tried again"})
+	case e.retry.op != nil || !e.look.loaded:
+		e.retry.again = true
+	case !e.clogged(opRetries):
+		e.seq++
+		e.retry.op = &op{kind: opRetries, seq: e.seq}
+		e.begin(e.retry.op)
+	}
+}
+
+func (e *engine) retriesRead(m *message) {
+	e.retry.op = nil
+	if e.quiet {
+		return
+	}
+	if m.err != nil {
+		e.tell(Event{Kind: EventCallFailed, Text: m.op.kind.String(), Err: m.err})
+	}
+	results, _ := m.result.([]MachineResult)
+	for i := range results {
+		e.retryOne(&results[i], m.op.seq)
+	}
+	e.retryAgain()
+}
+
+// retryAgain serves a signal that came too early.
+func (e *engine) retryAgain() {
+	if e.retry.again && e.retry.op == nil && e.look.loaded {
+		e.retry.again = false
+		e.retrySignal()
+	}
+}
+
+func (e *engine) retryOne(r *MachineResult, seq uint64) {
+	skip := func(text string, err error) {
+		e.tell(Event{Kind: EventRetrySkipped, Machine: r.ID, Text: text, Err: err})
+	}
+	if err := checkResult(r); err != nil {
+		skip("", err)
+		return
+	}
+	u := e.units[r.ID]
+	switch {
+	case u == nil || !u.has(flagKnown):
+		skip("not known yet; it is looked at now", nil)
+		e.changed([]MachineID{r.ID})
+	case u.op != nil || u.life != lifeResting && u.life != lifeFailed:
+		skip("busy: "+u.life.String(), nil)
+	case seq < u.seq:
+		skip("its record has changed since", nil)
+	case r.Machine.Life != Alive:
+		skip(string(r.Machine.Life), nil)
+	case r.Machine.Instance != "" || r.Machine.Unread.Has(FieldInstance):
+		skip("provisioned", nil)
+	default:
+		u.seq = seq
+		e.applyRecord(u, r.Machine)
+		e.fire(u, evReset, nil)
+	}
+}
+
+// resetStatus makes a failed machine pending again, in the state too.
+func resetStatus(e *engine, u *unit, _ *message) {
+	e.enter(u, lifeResetting)
+	if !e.show(u, StatusUpdate{Status: StatusPending, Instance: InstanceAllocating}, showReset) {
+		e.fire(u, evWritten, &message{})
+	}
+}
+
+func resetDone(e *engine, u *unit, m *message) {
+	if m.err != nil || e.quiet {
+		reason := "its status could not be reset"
+		e.tell(Event{Kind: EventRetrySkipped, Machine: u.rec.ID, Text: reason, Err: m.err})
+		if u.failed != nil {
+			e.enter(u, lifeFailed)
+		} else {
+			e.enter(u, lifeResting)
+		}
+		return
+	}
+	u.failed = nil
+	u.drop(flagFailSeen)
+	u.rec.Status, u.rec.InstanceStatus = StatusPending, InstanceAllocating
+	e.seq++
+	u.seq = e.seq
+	e.tell(Event{Kind: EventRetryReset, Machine: u.rec.ID})
+	e.rest(u)
+}
+
+func compareText[T ~string](a, b T) int { return strings.Compare(string(a), string(b)) }

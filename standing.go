@@ -1,0 +1,43 @@
+package provisioner
+
+// doing is what the engine is doing about every machine that does not rest.
+func (e *engine) doing() map[MachineID]Doing {
+	doing := map[MachineID]Doing{}
+	for id, u := range e.units {
+		if u.life != lifeResting {
+			d := Doing{Phase: lifePhases[u.life]}
+			if u.start != nil {
+				d.Zone = e.ledger.name(e.ledger.zoneOf(u.slot))
+			}
+			doing[id] = d
+		}
+	}
+	return doing
+}
+
+// explain says where one unit stands.
+func (e *engine) explain(u *unit) Explanation {
+	x := Explanation{Machine: u.rec.ID, Record: u.rec, Phase: lifePhases[u.life], Next: u.item.At()}
+	a := e.decide(u)
+	x.Reason, x.LastError = a.Reason, a.Err
+	if x.Next.IsZero() && u.reread != nil {
+		x.Next = u.reread.item.At()
+	}
+	if u.failed != nil {
+		x.LastError = u.failed
+	}
+	w := wish{slot: u.slot, hash: hashString(string(u.rec.ID))}
+	if s := u.start; s != nil {
+		x.Attempt, w = s.attempt, s.wish
+		if s.history.Cause != nil {
+			x.LastError = s.history.Cause
+		}
+		if s.made != nil {
+			x.Instance, x.LastError = s.made.record.Instance, s.made.err
+		}
+	}
+	if u.rec.Instance == "" && !e.zoneless(u) {
+		x.Zones = e.ledger.ranked(u.rec.ID, &w)
+	}
+	return x
+}

@@ -1,0 +1,455 @@
+package provisioner
+
+import (
+	"time"
+
+	"github.com/juju/errors"
+
+	"github.com/seed81ba69f2/provisioner/instancecfg"
+)
+
+// A start is one machine on its way to an instance, over all its attempts.
+type start struct {
+	nonce    string // the same over all attempts (ST10)
+	info     StartInfo
+	auth     instancecfg.Auth
+	members  []MachineID // of its group
+	ready    bool        // info and auth are there
+	groupAt  time.Time
+	derivedZ bool // the broker was asked for zones
+
+	wish    wish
+	failed  zoneSet // in this round
+	walk    Walk
+	attempt int
+	zone    int32
+	keep    bool     // the next attempt is in the same zone (ST3)
+	again   bool     // and is the same attempt (ST11)
+	planned ZoneName // an applied plan's choice for the first attempt
+	began   time.Time
+	history StartError
+
+	cancelled bool
+	made      *madeInstance
+	noZones   bool // it waits for any zone to come up
+}
+
+// madeInstance is an instance that is there and not known to be recorded.
+type madeInstance struct {
+	record InstanceRecord
+	err    error // why it was not recorded
+}
+
+// zoneless says whether a start has no zone of its own to choose.
+func (e *engine) zoneless(u *unit) bool {
+	return u.rec.ID.IsContainer() || !e.cfg.zones || !e.ledger.zoned()
+}
+
+func queueStart(e *engine, u *unit, _ *message) {
+	u.start = &start{zone: noZone, history: StartError{Machine: u.rec.ID}}
+	u.start.wish = wish{slot: u.slot, hash: hashString(string(u.rec.ID))}
+	u.start.planned = e.plannedZone(u.rec.ID)
+	u.failed = nil
+	e.enter(u, lifeQueued)
+	e.enqueue(u)
+	e.tell(Event{Kind: EventQueued, Machine: u.rec.ID})
+}
+
+func (e *engine) enqueue(u *unit) {
+	e.zones.stale = true
+	e.starts.Push(laneKey(u.rec.ID), u)
+}
+
+// leavePlace gives back the place that a start holds.
+func (e *engine) leavePlace(u *unit) {
+	switch u.life {
+	case lifeAnnouncing, lifePreparing:
+		e.starts.Done(laneKey(u.rec.ID))
+	}
+}
+
+// takeOver gives the place that an operation holds back to its unit. One that
+// was late has lost it, and the unit queues again.
+func (e *engine) takeOver(u *unit, o *op) bool {
+	if o.lane == nil {
+		e.enter(u, lifeQueued)
+		e.enqueue(u)
+		return false
+	}
+	o.lane = nil
+	e.enter(u, lifePreparing)
+	return true
+}
+
+// placeGot: a place in the lane comes first, then the first status, then what
+// the start needs (ST1).
+func placeGot(e *engine, u *unit, _ *message) {
+	s := u.start
+	switch {
+	case !s.ready && s.began.IsZero():
+		s.began = e.now
+		e.enter(u, lifeAnnouncing)
+		e.tell(Event{Kind: EventStarting, Machine: u.rec.ID})
+		if !e.show(u, StatusUpdate{Instance: InstanceAllocating, Text: "starting"}, showFirst) {
+			e.fire(u, evWritten, nil)
+		}
+	case !s.ready || e.now.Sub(s.groupAt) > time.Minute:
+		joinBatch(e, u, nil) // a group that old is read again (DG5)
+	default:
+		e.enter(u, lifePreparing)
+		e.attempt(u)
+	}
+}
+
+func joinBatch(e *engine, u *unit, _ *message) {
+	e.enter(u, lifePreparing)
+	e.batch = append(e.batch, u)
+}
+
+// A need is what is to be read for one machine that has got its place.
+type need struct {
+	Machine MachineID
+	Ready   bool // information and credentials are there: only the group
+	Nonce   string
+	Info    StartInfo
+}
+
+// flushBatch reads in bulk for those that have just got a place.
+func (e *engine) flushBatch() {
+	if len(e.batch) == 0 || e.clogged(opPrepare) {
+		return
+	}
+	batch := e.batch
+	e.batch = nil
+	for len(batch) > 0 {
+		n := min(len(batch), maxIDs)
+		o := &op{kind: opPrepare}
+		needs := make([]need, 0, n)
+		for _, u := range batch[:n] {
+			if u.life != lifePreparing || u.op != nil {
+				continue // dropped since
+			}
+			u.op = o
+			o.units = append(o.units, u)
+			needs = append(needs, need{u.rec.ID, u.start.ready, u.start.nonce, u.start.info})
+		}
+		batch = batch[n:]
+		if len(needs) > 0 {
+			o.req = needs
+			e.begin(o)
+		}
+	}
+}
+
+// A prepared is what was read for one machine.
+type prepared struct {
+	nonce string
+	info  StartInfo
+	auth  instancecfg.Auth
+	group Group
+	err   error
+	final bool // err is the machine's provisioning error (DG5, ST15)
+}
+
+// prepared hands the result of a bulk reading to each of its machines.
+func (e *engine) prepared(o *op, m *message) {
+	results, _ := m.result.([]prepared)
+	if m.err != nil {
+		e.tell(Event{Kind: EventCallFailed, Text: o.kind.String(), Err: m.err})
+	}
+	for i, u := range o.units {
+		if u.op != o {
+			continue // dropped since
+		}
+		u.op = nil
+		one := prepared{err: m.err}
+		if m.err == nil && i < len(results) {
+			one = results[i]
+		}
+		e.fire(u, evDone, &message{result: one})
+	}
+}
+
+func preparedOne(e *engine, u *unit, m *message) {
+	s, r := u.start, m.result.(prepared)
+	switch {
+	case r.err != nil && (r.final || errors.Is(r.err, errors.NotValid)):
+		e.leavePlace(u)
+		e.giveUp(u, r.err)
+		return
+	case r.err != nil:
+		e.leavePlace(u)
+		e.waitUnreachable(u, r.err)
+		return
+	}
+	if !s.ready {
+		s.ready, s.nonce, s.info, s.auth = true, r.nonce, r.info, r.auth
+		s.wish.constraint = e.ledger.set(zoneNames(r.info.Constraints.Zones))
+	}
+	u.tries = 0
+	s.groupAt, s.members, s.wish.group = e.now, r.group.Members, e.members(r.group)
+	if e.cfg.deriver && !s.derivedZ && !e.zoneless(u) {
+		u.op = &op{kind: opDerive, unit: u, lane: &e.starts, key: laneKey(u.rec.ID), req: e.request(u)}
+		e.enter(u, lifeDeriving)
+		e.begin(u.op)
+		return
+	}
+	e.attempt(u)
+}
+
+func zoneNames(names []string) []ZoneName {
+	zones := make([]ZoneName, len(names))
+	for i, n := range names {
+		zones[i] = ZoneName(n)
+	}
+	return zones
+}
+
+// members finds the slots of a group. A container counts where its host is.
+func (e *engine) members(g Group) []int32 {
+	if len(g.Members) == 0 {
+		return nil
+	}
+	slots := make([]int32, 0, len(g.Members))
+	for _, id := range g.Members {
+		if u := e.units[id.Top()]; u != nil {
+			slots = append(slots, u.slot)
+		}
+	}
+	return slots
+}
+
+// waitUnreachable: what a start needs could not be reached; that is a back-off
+// and no failure (ST15).
+func (e *engine) waitUnreachable(u *unit, err error) {
+	next := e.wake(u, e.backoff(&u.tries))
+	e.enter(u, lifeWaiting)
+	e.tell(Event{Kind: EventMachineFailed, Machine: u.rec.ID, Err: err, Next: next})
+	e.settled(u, Result{Kind: ActionStart, Reason: "what its start needs could not be reached", Err: err})
+}
+
+func derived(e *engine, u *unit, m *message) {
+	s := u.start
+	switch {
+	case s.cancelled || e.quiet:
+		e.cancelStart(u)
+		return
+	case errors.Is(m.err, errors.NotValid):
+		e.giveUp(u, m.err) // AZ10
+		return
+	case errors.Is(m.err, errors.NotImplemented), errors.Is(m.err, errors.NotSupported):
+	case m.err != nil:
+		e.waitUnreachable(u, m.err)
+		return
+	default:
+		zones, _ := m.result.([]ZoneName)
+		s.wish.derived = e.ledger.set(zones)
+	}
+	s.derivedZ = true
+	if e.takeOver(u, m.op) {
+		e.attempt(u)
+	}
+}
+
+// attempt chooses a zone and asks the broker. The unit has a place, which the
+// operation takes over.
+func (e *engine) attempt(u *unit) {
+	s := u.start
+	if e.policy.Retry.Deadline > 0 && s.walk.Attempts > 0 && e.now.Sub(s.began) >= e.policy.Retry.Deadline {
+		e.leavePlace(u)
+		e.giveUp(u, s.history.Cause)
+		return
+	}
+	if !e.zoneless(u) && !e.chooseZone(u) {
+		return
+	}
+	if !s.again {
+		s.attempt++
+	}
+	s.keep, s.again = false, false
+	o := &op{kind: opStart, unit: u, phase: e.cfg.launchPhase, lane: &e.starts, key: laneKey(u.rec.ID), req: e.request(u)}
+	u.op = o
+	e.enter(u, lifeStarting)
+	e.tell(Event{Kind: EventAttempt, Machine: u.rec.ID, Zone: e.ledger.name(s.zone), Attempt: s.attempt})
+	e.begin(o)
+}
+
+// chooseZone picks and reserves a zone (AZ7), or deals with there being none.
+func (e *engine) chooseZone(u *unit) bool {
+	s := u.start
+	s.wish.failed = &s.failed
+	if s.keep && s.zone != noZone && (s.again || e.ledger.available(s.zone, &s.wish)) {
+		return true
+	}
+	e.ledger.place(u.slot, noZone)
+	if s.planned != "" && s.attempt == 0 {
+		s.zone = e.ledger.intern(s.planned)
+		if e.ledger.out(s.zone, &s.wish) != "" {
+			e.leavePlace(u)
+			e.passOver(u, "zone "+string(s.planned)+" can no longer be used: "+e.ledger.out(s.zone, &s.wish))
+			return false
+		}
+	} else {
+		s.zone, _ = e.ledger.choose(&s.wish)
+	}
+	if s.zone != noZone {
+		e.ledger.place(u.slot, s.zone)
+		return true
+	}
+	e.leavePlace(u)
+	if !s.failed.empty() {
+		// What the round still had went away meanwhile: the round is over.
+		e.goOn(u, Outcome{Kind: OutcomeZoneFailed}, s.history.Cause, nil)
+		return false
+	}
+	e.noZone(u)
+	return false
+}
+
+// noZone: no zone can be used at the beginning of a round. Zones that are only
+// down are waited for; a constraint that fits no zone is final (AZ9).
+func (e *engine) noZone(u *unit) {
+	s := u.start
+	s.history.Out = e.ledger.excluded(&s.wish)
+	if s.history.Cause == nil {
+		s.history.Cause = noZoneError(u.rec.ID)
+	}
+	if !e.ledger.waitable(&s.wish) {
+		e.giveUp(u, s.history.Cause)
+		return
+	}
+	text := s.history.Cause.Error() + ": " + excludedText(s.history.Out)
+	e.show(u, StatusUpdate{Instance: InstanceProvisioningError, Text: text}, showPlain)
+	next := e.wake(u, max(e.cfg.refresh, time.Second))
+	e.enter(u, lifeWaiting)
+	s.noZones = true
+	e.zones.waiting = append(e.zones.waiting, u)
+	e.tell(Event{Kind: EventZonesOut, Machine: u.rec.ID, Text: text, Next: next})
+	e.settled(u, Result{Kind: ActionStart, Reason: text, Err: s.history.clone()})
+}
+
+func waitOver(e *engine, u *unit, _ *message) {
+	e.agenda.Drop(&u.item)
+	u.start.noZones = false
+	e.enter(u, lifeQueued)
+	e.enqueue(u)
+}
+
+// request is all that the broker is given. The shell adds token, epoch and
+// functions.
+func (e *engine) request(u *unit) startCall {
+	s := u.start
+	q := requestFor(e.cfg.controller, u.rec.ID, s.info)
+	q.Attempt, q.Zone = s.attempt, e.ledger.name(s.zone)
+	q.Nonce, q.Config.Nonce, q.Labels.Nonce = s.nonce, s.nonce, s.nonce
+	q.Config.Auth = s.auth
+	if host, ok := e.units[q.Host]; ok {
+		q.HostInstance = host.rec.Instance
+	}
+	return startCall{q, s.members}
+}
+
+// requestFor is what a machine's information alone says of its start.
+func requestFor(controller string, id MachineID, info StartInfo) StartRequest {
+	return StartRequest{
+		Machine:      id,
+		Labels:       Labels{Controller: controller, Machine: id},
+		Host:         id.Host(),
+		Constraints:  info.Constraints,
+		Config:       instancecfg.Config{Info: info.Instance, Machine: string(id)},
+		Agents:       info.Agents,
+		Placement:    info.Placement,
+		RootDisk:     info.RootDisk,
+		Volumes:      info.Volumes,
+		Attachments:  info.Attachments,
+		Subnets:      info.Subnets,
+		EndpointBind: info.EndpointBind,
+		Images:       info.Images,
+		Profiles:     info.Profiles,
+	}
+}
+
+// A startCall is the request of one attempt.
+type startCall struct {
+	request StartRequest
+	group   []MachineID
+}
+
+// dropStart lets go of a start that has left no mark yet.
+func dropStart(e *engine, u *unit, _ *message) {
+	e.leavePlace(u)
+	u.op = nil
+	e.cancelStart(u)
+}
+
+// cancelOp cancels the call of a start; its outcome is dealt with when it comes.
+func cancelOp(e *engine, u *unit, _ *message) {
+	if !u.start.cancelled {
+		u.start.cancelled = true
+		if u.op.phase != phaseRecord {
+			e.cuts = append(e.cuts, cut{u.op, u.op.phase, errUnwanted})
+		}
+	}
+}
+
+func noteCancel(_ *engine, u *unit, _ *message) { u.start.cancelled = true }
+
+// cancelStart ends a start without a failure (ST13, ST14).
+func (e *engine) cancelStart(u *unit) {
+	text := "the machine no longer wants an instance"
+	if e.quiet {
+		text = "the task is shutting down"
+	}
+	e.endStart(u, false)
+	e.tell(Event{Kind: EventStartCancelled, Machine: u.rec.ID, Text: text})
+	e.rest(u)
+}
+
+// endStart lets go of all that a start holds. Its zone is committed or
+// released (AZ7).
+func (e *engine) endStart(u *unit, recorded bool) {
+	u.start, u.tries = nil, 0
+	if !recorded {
+		e.ledger.place(u.slot, noZone)
+	}
+	e.endShow(u)
+}
+
+// giveUp ends a start for good: it waits for a retry signal (ST7).
+func (e *engine) giveUp(u *unit, cause error) {
+	s := u.start
+	failed := s.history.clone()
+	if cause != nil {
+		failed.Cause = cause
+	}
+	if failed.Out == nil && !e.zoneless(u) {
+		failed.Out = e.ledger.excluded(&s.wish)
+	}
+	u.failed = failed
+	u.drop(flagFailSeen)
+	text := failed.Error()
+	if errors.Is(cause, ErrNoZone) {
+		text += ": " + excludedText(failed.Out)
+	}
+	e.show(u, StatusUpdate{Status: StatusError, Instance: InstanceProvisioningError, Text: text}, showFinal)
+	e.endStart(u, false)
+	e.enter(u, lifeFailed)
+	e.tell(Event{Kind: EventStartFailed, Machine: u.rec.ID, Attempt: s.attempt, Err: failed})
+	e.settled(u, Result{Kind: ActionStart, Reason: "its start has failed", Err: failed})
+	if u.has(flagGone) {
+		e.forget(u)
+	} else if u.has(flagDirty) {
+		e.consider(u)
+	}
+}
+
+// passOver ends a start that an applied plan no longer covers.
+func (e *engine) passOver(u *unit, reason string) {
+	e.endStart(u, false)
+	e.tell(Event{Kind: EventStartCancelled, Machine: u.rec.ID, Text: reason})
+	e.settled(u, Result{Kind: ActionLeave, Reason: reason})
+	for _, w := range e.watch {
+		delete(w.gate, u.rec.ID)
+	}
+	e.rest(u)
+}

@@ -1,0 +1,134 @@
+package provisioner
+
+import "slices"
+
+// A Report is what came of a look or an applied plan: one result for each
+// machine that something was done about, or that was left alone with an error.
+type Report struct {
+	Results []Result
+}
+
+// A Result is what came of one machine.
+type Result struct {
+	Machine  MachineID
+	Kind     ActionKind // what was done, or ActionLeave
+	Instance InstanceID
+	Zone     ZoneName
+	Reason   string
+	Err      error // why it was not done, or not yet
+}
+
+// Errs gives the results that carry an error.
+func (r Report) Errs() []Result {
+	var errs []Result
+	for _, x := range r.Results {
+		if x.Err != nil {
+			errs = append(errs, x)
+		}
+	}
+	return errs
+}
+
+// A watch is somebody who waits until what one look began is settled or given
+// up (LC8).
+type watch struct {
+	gate    map[MachineID]Action // all that is allowed; nil: everything
+	began   bool                 // its reading of the fleet is under way, or done
+	applied bool                 // and decided about
+	open    map[*unit]struct{}
+	report  Report
+	err     error
+	done    chan struct{}
+}
+
+func newWatch(gate map[MachineID]Action) *watch {
+	return &watch{gate: gate, open: map[*unit]struct{}{}, done: make(chan struct{})}
+}
+
+// allows says whether anybody who drives the engine wants the action.
+func (e *engine) allows(u *unit, a Action) bool {
+	if e.running || a.Kind == ActionCancel {
+		return true
+	}
+	for _, w := range e.watch {
+		if w.gate == nil {
+			return true
+		}
+		planned, ok := w.gate[u.rec.ID]
+		if ok && (planned.Kind == a.Kind || planned.Kind == ActionStop && a.Kind == ActionRemove) {
+			return true
+		}
+	}
+	return false
+}
+
+// plannedZone is where an applied plan wants the machine.
+func (e *engine) plannedZone(id MachineID) ZoneName {
+	for _, w := range e.watch {
+		if planned, ok := w.gate[id]; ok && planned.Kind == ActionStart {
+			return planned.Zone
+		}
+	}
+	return ""
+}
+
+// begun: something of the unit is under way, and whoever waits waits for it.
+func (e *engine) begun(u *unit) {
+	for _, w := range e.watch {
+		if w.began && (w.gate == nil || has(w.gate, u.rec.ID)) {
+			w.open[u] = struct{}{}
+		}
+	}
+}
+
+// settled: what was under way for the unit is done, or given up for now.
+func (e *engine) settled(u *unit, r Result) {
+	r.Machine = u.rec.ID
+	for _, w := range e.watch {
+		if w.gate != nil && !has(w.gate, u.rec.ID) {
+			continue
+		}
+		if _, open := w.open[u]; open || w.began && r.Err != nil {
+			delete(w.open, u)
+			w.report.Results = append(w.report.Results, r)
+		}
+	}
+}
+
+// failWatches: the reading that they wait for has failed.
+func (e *engine) failWatches(err error) {
+	for _, w := range e.watch {
+		if w.began && !w.applied {
+			w.err = err
+		}
+	}
+}
+
+// checkWatches lets those go whose look is settled. The listing and the zones
+// of the look count as well.
+func (e *engine) checkWatches() {
+	if len(e.watch) == 0 {
+		return
+	}
+	waiting := e.watch[:0]
+	for _, w := range e.watch {
+		for u := range w.open {
+			if u.op == nil && (u.life == lifeResting || u.life == lifeFailed) {
+				delete(w.open, u)
+			}
+		}
+		settled := w.applied && len(w.open) == 0 && e.look.listing == nil && e.zones.op == nil
+		if w.err == nil && !settled {
+			waiting = append(waiting, w)
+			continue
+		}
+		close(w.done)
+	}
+	clear(e.watch[len(waiting):])
+	e.watch = waiting
+}
+
+// unwatch: somebody does not wait any more.
+func (e *engine) unwatch(gone *watch) {
+	e.watch = slices.DeleteFunc(e.watch, func(w *watch) bool { return w == gone })
+}
