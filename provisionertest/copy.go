@@ -65,7 +65,8 @@ func copyConstraints(c constraints.Value) constraints.Value {
 
 func copyInstanceInfo(i instancecfg.Info) instancecfg.Info {
 	i.APIAddresses, i.Jobs, i.Tags = slices.Clone(i.APIAddresses), slices.Clone(i.Jobs), maps.Clone(i.Tags)
-	i.UserData, i.ControllerConfig = maps.Clone(i.UserData), maps.Clone(i.ControllerConfig)
+	i.UserData = instancecfg.Hide(maps.Clone(i.UserData.Reveal()))
+	i.ControllerConfig = instancecfg.Hide(maps.Clone(i.ControllerConfig.Reveal()))
 	return i
 }
 

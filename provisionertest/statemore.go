@@ -125,7 +125,7 @@ func (s *State) Authenticate(ctx context.Context, reqs ...provisioner.AuthReques
 				continue
 			}
 			tag := "machine-" + strings.ReplaceAll(string(r.Machine), "/", "-")
-			results[i].Auth = instancecfg.Auth{Tag: tag, Password: "password of " + r.Nonce}
+			results[i].Auth = instancecfg.Auth{Tag: tag, Password: instancecfg.Hide("password of " + r.Nonce)}
 		}
 		return authKind.twist(&c, results), nil
 	})
