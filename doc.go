@@ -31,7 +31,7 @@
 // What the package promises, it promises to a host that does this:
 //
 //  1. Give each controller of one cloud a name of its own, and let only one
-//     Task at a time act on a fleet. (A [Lease] is not looked at yet.)
+//     Task at a time act on a fleet: pass a [Lease] where there are several.
 //  2. List truthfully. [Listing].Complete is set only if every instance is in
 //     the listing, powered-off ones too, save for the zones in Failed.
 //  3. Start in the zone asked for, put the labels on the instance by the call
@@ -97,23 +97,25 @@
 // One machine's trouble is its own: a start that is slow, hangs, fails or
 // panics takes a place in a lane, and neither delays the next free place nor
 // ends Run. Whole calls that fail are tried again with back-off. Run ends when
-// its context does or Kill is called, when a watcher closes, and for nothing else.
+// its context does or Kill is called, when a watcher closes or the lease is lost,
+// and for nothing else.
 //
 // Nothing is leaked: when Run has returned, its goroutines and watchers are
 // gone. Only calls that outlast [Config].ShutdownGrace go on, named in Run's
-// error, and what they bring is still recorded or stopped.
+// error (a [*CallsOutError]), and what they bring is still recorded or stopped.
 //
 // In this version a start whose outcome is unknown ([Ambiguous], a time-out) is
 // repeated with the same token if the broker dedupes by it ([Traits]), and never
 // moved to another zone; from any other broker it is given up, with an error
 // that says so. Finding such an instance by its label, also after a crash of the
-// host, is still to come, and so are stored intents, the lease and the cooling
-// down of zones without capacity.
+// host or a change of the lease, is still to come, and so are stored intents and
+// the cooling down of zones without capacity.
 //
 // # Concurrency
 //
 // Every method of a Task may be called from several goroutines at once. Run may
-// be called once; without it, the other methods work all the same. No method
+// be called once; without it, Reconcile and Apply do the driving for as long as
+// they last, and the other methods work all the same. No method
 // of the host is called with a lock held, and any of them may be called by
 // several goroutines at the same time. Calls for one machine are never made at
 // the same time, except that its record may be read. Observers are called by

@@ -38,7 +38,8 @@ var notCore = map[string]string{
 	"config.go":      "holds the clock",
 	"events.go":      "feeds observers from goroutines of their own",
 	"ops.go":         "calls the host",
-	"provisioner.go": "the loop: goroutines, channels and the timer",
+	"provisioner.go": "what hosts call",
+	"drive.go":       "the loop: goroutines, channels and the timer",
 	"explain.go":     "takes a Task's turn at the loop",
 }
 

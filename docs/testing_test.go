@@ -54,11 +54,12 @@ func TestNextZoneAfterAFailure(t *testing.T) {
 func TestWaitBetweenRounds(t *testing.T) {
 	mock := clock.NewMock()
 	world := newWorld(t, provisionertest.Settings{Clock: mock, Kind: true}, "start machine=0 count=2: error")
+	changed := make(chan []provisioner.MachineID)
 	task, err := provisioner.New(provisioner.Config{
 		Controller: "test",
 		Broker:     world.Broker(),
 		State:      world.State(),
-		Changes:    world.Changes(),
+		Changes:    provisioner.Stream[[]provisioner.MachineID]{C: changed},
 		Clock:      mock,
 		Policy:     provisioner.Policy{Retry: provisioner.FixedRetry(time.Minute, 1)},
 	})
@@ -68,6 +69,7 @@ func TestWaitBetweenRounds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- task.Run(ctx) }()
+	changed <- nil // it is taken, so Run has begun: before that, Idle has nothing to wait for
 
 	began := mock.Now()
 	for {
