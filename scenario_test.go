@@ -1,0 +1,566 @@
+package provisioner_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/seed81ba69f2/provisioner"
+	"github.com/seed81ba69f2/provisioner/constraints"
+	"github.com/seed81ba69f2/provisioner/provisionertest"
+)
+
+// Scenario files show behaviour as text: directives, and below "----" what
+// came of them, up to an empty line. They are run in a bubble of virtual time
+// against an in-memory World, whose calls each arrive at an instant of their
+// own, so a transcript is the same each time. After a change of behaviour run
+//
+//	go test -run TestScenarios -update .
+//
+// and review the difference.
+//
+// Directives, one a line; # begins a comment:
+//
+//	world kind | lossy | labels | dedupes | consistent   how the World is; before all else
+//	config NAME=VALUE…    of the Task: retries zonedelay rounddelay jitter=off deadline harvest tie starts containers stops launch call rollback grace resync refresh
+//	lacks NAME…           abilities that the host does not have: status life groups zones derive maintain retries auth
+//	zones a b c!          the broker's zones; ! is unavailable
+//	zone a up|down|gone|full
+//	machine ID [life=] [instance=] [zone=] [keep] [status=] [istatus=] [only=a,b] [derived=a,b] [unread=instance,status,istatus,keep]
+//	group KEY ID…
+//	foreign ID [zone=] [machine=] [controller=]
+//	fault LINE            as provisionertest.ParseFault reads it; faults clear; release
+//	life ID LIFE | keep ID | unkeep ID | forget ID | off INSTANCE | status ID STATUS ISTATUS | retryable ID
+//	changed ID…           tells of a change that was none
+//	retry                 sends a retry signal
+//	show CALL…            shows these calls too; hide CALL… hides them; events shows events
+//	run DURATION          lets the Task run on; starts it the first time
+//	reconcile [DURATION]  one look; the context ends after DURATION
+//	mode MODE | limits starts=N containers=N stops=N
+//	plan | apply | explain ID | check | state | stop | crash | restart
+//
+// run and the last two lines give output, and so does what follows "plan".
+var update = flag.Bool("update", false, "rewrite the expected parts of testdata")
+
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("testdata", "scenarios", "*.txt"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got string
+			synctest.Test(t, func(t *testing.T) { got = playScenario(t, string(want)) })
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("%s (-want +got; see the comment of -update):\n%s", file, diff)
+			}
+		})
+	}
+}
+
+// playScenario runs the directives of a scenario and returns its whole text
+// with the outputs that came of them.
+func playScenario(t *testing.T, text string) string {
+	s := &scene{t: t, cfg: provisioner.Config{Controller: "ctl"}, set: provisionertest.Settings{Controller: "ctl", LostReplies: provisionertest.NeverLost}}
+	s.hidden = map[provisionertest.Call]bool{}
+	for _, c := range provisionertest.Calls() {
+		s.hidden[c] = true
+	}
+	for _, c := range []provisionertest.Call{"start", "stop", "record", "rm", "status", "dead", "maintain"} {
+		s.hidden[c] = false
+	}
+	var out strings.Builder
+	block, skip := "", false
+	flush := func() {
+		if block != "" {
+			out.WriteString("----\n" + block)
+		}
+		block = ""
+	}
+	for _, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
+		trimmed := strings.TrimSpace(line)
+		switch {
+		case trimmed == "----":
+			skip = true
+			continue
+		case trimmed == "":
+			flush()
+			out.WriteString("\n")
+			skip = false
+			continue
+		case skip:
+			continue
+		}
+		out.WriteString(line + "\n")
+		if !strings.HasPrefix(trimmed, "#") {
+			block += s.do(trimmed)
+		}
+	}
+	flush()
+	s.end()
+	return strings.TrimRight(out.String(), "\n") + "\n"
+}
+
+// A scene is a scenario being played.
+type scene struct {
+	t      *testing.T
+	set    provisionertest.Settings
+	world  *provisionertest.World
+	cfg    provisioner.Config
+	lacks  []string
+	hidden map[provisionertest.Call]bool
+	events bool
+	shown  int
+
+	task   *provisioner.Task
+	cancel context.CancelFunc
+	ended  chan error
+	plan   provisioner.Plan
+}
+
+func (s *scene) w() *provisionertest.World {
+	if s.world == nil {
+		s.world = provisionertest.New(s.set)
+	}
+	return s.world
+}
+
+// do runs one directive and returns its output.
+func (s *scene) do(line string) string {
+	name, rest, _ := strings.Cut(line, " ")
+	args := strings.Fields(rest)
+	arg := func(i int) string {
+		if i < len(args) {
+			return args[i]
+		}
+		s.t.Fatalf("%q: want more words", line)
+		return ""
+	}
+	ids := func() (ids []provisioner.MachineID) {
+		for _, a := range args {
+			ids = append(ids, provisioner.MachineID(a))
+		}
+		return ids
+	}
+	must := func(err error) {
+		if err != nil {
+			s.t.Fatalf("%q: %v", line, err)
+		}
+	}
+	switch name {
+	case "world":
+		for _, a := range args {
+			switch a {
+			case "kind":
+				s.set.Kind = true
+			case "lossy":
+				s.set.LostReplies = 0
+			case "labels":
+				s.set.Traits.Labels = true
+			case "dedupes":
+				s.set.Traits.DedupesByToken = true
+			case "consistent":
+				s.set.Traits.ConsistentReads = true
+			default:
+				s.t.Fatalf("%q: unknown word %q", line, a)
+			}
+		}
+	case "config":
+		for _, a := range args {
+			must(s.configure(a))
+		}
+	case "lacks":
+		s.lacks = append(s.lacks, args...)
+	case "zones":
+		var zones []provisioner.Zone
+		for _, a := range args {
+			n, down := strings.CutSuffix(a, "!")
+			zones = append(zones, provisioner.Zone{Name: provisioner.ZoneName(n), Available: !down})
+		}
+		s.w().SetZones(zones...)
+	case "zone":
+		z := provisioner.ZoneName(arg(0))
+		switch arg(1) {
+		case "up", "down":
+			s.w().SetZone(z, arg(1) == "up")
+		case "gone":
+			s.w().RemoveZone(z)
+		case "full":
+			s.w().SetCapacity(z, 0)
+		case "room":
+			s.w().SetCapacity(z, -1)
+		}
+	case "machine":
+		must(s.machine(args))
+	case "group":
+		s.w().SetGroup(arg(0), ids()[1:]...)
+	case "foreign":
+		must(s.foreign(args))
+	case "fault":
+		f, err := provisionertest.ParseFault(rest)
+		must(err)
+		must(s.w().Inject(f))
+	case "faults":
+		s.w().ClearFaults()
+	case "release":
+		s.w().Release()
+	case "life":
+		must(s.w().SetLife(ids()[0], provisioner.Life(arg(1))))
+	case "keep", "unkeep":
+		must(s.w().SetKeep(ids()[0], name == "keep"))
+	case "forget":
+		must(s.w().Forget(ids()...))
+	case "off":
+		must(s.w().PowerOff(provisioner.InstanceID(arg(0))))
+	case "status":
+		must(s.w().SetStatus(ids()[0], provisioner.Status(arg(1)), provisioner.InstanceStatus(strings.Join(args[2:], " "))))
+	case "retryable":
+		must(s.w().SetRetryable(ids()[0], true))
+	case "changed":
+		s.w().Changed(ids()...)
+	case "retry":
+		s.w().Tick()
+	case "show", "hide":
+		for _, a := range args {
+			s.hidden[provisionertest.Call(a)] = name == "hide"
+		}
+	case "events":
+		s.events = true
+	case "run":
+		d, err := time.ParseDuration(arg(0))
+		must(err)
+		s.start()
+		time.Sleep(d)
+		synctest.Wait()
+		return s.news() + s.runEnded()
+	case "reconcile":
+		ctx := s.t.Context()
+		if len(args) > 0 {
+			d, err := time.ParseDuration(arg(0))
+			must(err)
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, d)
+			defer cancel()
+		}
+		report, err := s.made().Reconcile(ctx)
+		return s.news() + reportText(report, err)
+	case "mode":
+		mode, err := provisioner.ParseHarvestMode(arg(0))
+		must(err)
+		must(s.made().SetHarvestMode(mode))
+	case "limits":
+		var l provisioner.Limits
+		for _, a := range args {
+			k, v, _ := strings.Cut(a, "=")
+			n, err := strconv.Atoi(v)
+			must(err)
+			switch k {
+			case "starts":
+				l.Starts = n
+			case "containers":
+				l.ContainerStarts = n
+			case "stops":
+				l.Stops = n
+			}
+		}
+		must(s.made().SetLimits(l))
+	case "plan":
+		var err error
+		if s.plan, err = s.made().Plan(s.t.Context()); err != nil {
+			return "error: " + err.Error() + "\n"
+		}
+		s.news()
+		return strings.ReplaceAll(s.plan.String(), "\n\n", "\n")
+	case "apply":
+		report, err := s.made().Apply(s.t.Context(), s.plan)
+		return s.news() + reportText(report, err)
+	case "explain":
+		x, err := s.made().Explain(ids()[0])
+		if err != nil {
+			return "error: " + err.Error() + "\n"
+		}
+		return x.String()
+	case "check":
+		if err := s.w().Check(); err != nil {
+			return "wrong: " + err.Error() + "\n"
+		}
+		return "nothing wrong\n"
+	case "state":
+		return s.state()
+	case "stop":
+		s.cancel()
+		err := <-s.ended
+		s.task, s.ended = nil, nil
+		return s.news() + fmt.Sprintf("run ended: %v\n", err)
+	case "restart":
+		s.task, s.ended = nil, nil
+	default:
+		s.t.Fatalf("%q: unknown directive", line)
+	}
+	return ""
+}
+
+func (s *scene) configure(arg string) error {
+	k, v, _ := strings.Cut(arg, "=")
+	n, _ := strconv.Atoi(v)
+	d, err := time.ParseDuration(v)
+	if v == "off" {
+		d, err, n = provisioner.Off, nil, -1
+	}
+	p, l := &s.cfg.Policy, &s.cfg.Limits
+	durations := map[string]*time.Duration{
+		"zonedelay": &p.Retry.ZoneDelay, "rounddelay": &p.Retry.RoundDelay, "deadline": &p.Retry.Deadline,
+		"launch": &s.cfg.LaunchTimeout, "call": &s.cfg.CallTimeout, "rollback": &s.cfg.RollbackTimeout,
+		"grace": &s.cfg.ShutdownGrace, "resync": &s.cfg.Resync, "refresh": &s.cfg.ZoneRefresh,
+	}
+	if to, ok := durations[k]; ok {
+		*to = d
+		return err
+	}
+	switch k {
+	case "retries":
+		p.Retry.Retries = n
+		if n == 0 {
+			p.Retry.Retries = provisioner.NoRetries
+		}
+	case "jitter":
+		p.Retry.Jitter, p.Backoff.Jitter = provisioner.NoJitter, provisioner.NoJitter
+	case "harvest":
+		p.Harvest, err = provisioner.ParseHarvestMode(v)
+		return err
+	case "tie":
+		p.Tie = provisioner.TieName
+	case "starts":
+		l.Starts = n
+	case "containers":
+		l.ContainerStarts = n
+	case "stops":
+		l.Stops = n
+	default:
+		return fmt.Errorf("unknown setting %q", k)
+	}
+	return nil
+}
+
+func (s *scene) machine(args []string) error {
+	m := provisionertest.Pending(provisioner.MachineID(args[0]))
+	var info *provisioner.StartInfo
+	var derived []provisioner.ZoneName
+	for _, a := range args[1:] {
+		k, v, _ := strings.Cut(a, "=")
+		v = strings.ReplaceAll(v, "_", " ")
+		switch k {
+		case "life":
+			m.Life = provisioner.Life(v)
+		case "instance":
+			m.Instance = provisioner.InstanceID(v)
+			m.Status, m.InstanceStatus = provisioner.StatusStarted, provisioner.InstanceRunning
+		case "zone":
+			m.Zone = provisioner.ZoneName(v)
+		case "keep":
+			m.Keep = true
+		case "status":
+			m.Status = provisioner.Status(v)
+		case "istatus":
+			m.InstanceStatus = provisioner.InstanceStatus(v)
+		case "only":
+			info = &provisioner.StartInfo{Constraints: constraints.Value{Zones: strings.Split(v, ",")}}
+		case "derived":
+			for _, z := range strings.Split(v, ",") {
+				derived = append(derived, provisioner.ZoneName(z))
+			}
+		case "unread":
+			for _, f := range strings.Split(v, ",") {
+				m.Unread |= map[string]provisioner.Fields{"instance": provisioner.FieldInstance, "status": provisioner.FieldStatus,
+					"istatus": provisioner.FieldInstanceStatus, "keep": provisioner.FieldKeep}[f]
+			}
+		default:
+			return fmt.Errorf("unknown word %q", a)
+		}
+	}
+	if err := s.w().Add(m); err != nil {
+		return err
+	}
+	if info != nil {
+		if err := s.w().SetStartInfo(m.ID, *info); err != nil {
+			return err
+		}
+	}
+	if derived != nil {
+		return s.w().SetDerived(m.ID, derived...)
+	}
+	return nil
+}
+
+func (s *scene) foreign(args []string) error {
+	i := provisioner.Instance{ID: provisioner.InstanceID(args[0])}
+	for _, a := range args[1:] {
+		k, v, _ := strings.Cut(a, "=")
+		switch k {
+		case "zone":
+			i.Zone = provisioner.ZoneName(v)
+		case "machine":
+			i.Labels.Machine = provisioner.MachineID(v)
+		case "controller":
+			i.Labels.Controller = v
+		default:
+			return fmt.Errorf("unknown word %q", a)
+		}
+	}
+	return s.w().AddInstance(i)
+}
+
+// made makes the Task, if there is none.
+func (s *scene) made() *provisioner.Task {
+	if s.task != nil {
+		return s.task
+	}
+	cfg := s.cfg
+	broker, state := s.w().Broker(), s.w().State()
+	cfg.Broker, cfg.State = s.w().PlainBroker(), s.w().PlainState()
+	has := func(name string) bool { return !slices.Contains(s.lacks, name) }
+	o := &cfg.Optional
+	o.Traits = broker
+	if has("zones") {
+		o.Zones = broker
+	}
+	if has("derive") {
+		o.Deriver = broker
+	}
+	if has("maintain") {
+		o.Maintainer = broker
+	}
+	if has("status") {
+		o.Status = state
+	}
+	if has("life") {
+		o.Life = state
+	}
+	if has("groups") {
+		o.Groups = state
+	}
+	if has("retries") {
+		o.Retries = state
+	}
+	if has("auth") {
+		o.Authenticator = state
+	}
+	cfg.Changes, cfg.Retry = s.w().Changes(), s.w().Retries()
+	random := uint64(0)
+	cfg.Random = func() uint64 { random += 0x9e3779b97f4a7c15; return random }
+	if s.events {
+		cfg.Observers = []provisioner.Observer{s.w()}
+	}
+	task, err := provisioner.New(cfg)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.task = task
+	return task
+}
+
+func (s *scene) start() {
+	task := s.made()
+	if s.ended != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(s.t.Context())
+	s.cancel, s.ended = cancel, make(chan error, 1)
+	go func() { s.ended <- task.Run(ctx) }()
+}
+
+func (s *scene) runEnded() string {
+	select {
+	case err := <-s.ended:
+		s.task, s.ended = nil, nil
+		return fmt.Sprintf("run ended: %v\n", err)
+	default:
+		return ""
+	}
+}
+
+// end lets go of everything, so that the bubble can end.
+func (s *scene) end() {
+	if s.world != nil {
+		s.world.ClearFaults()
+		s.world.Release()
+	}
+	if s.ended != nil {
+		s.cancel()
+		<-s.ended
+	}
+}
+
+// news shows what has happened since it was asked last.
+func (s *scene) news() string {
+	var b strings.Builder
+	records := s.w().Records()
+	for _, r := range records[s.shown:] {
+		if r.Phase == provisionertest.Begin || r.Phase == provisionertest.Deed || r.Phase == provisionertest.End && s.hidden[r.Call] {
+			continue
+		}
+		fmt.Fprintf(&b, "%8.3fs %s\n", r.At.Seconds(), strings.ReplaceAll(r.String(), "\n", " "))
+	}
+	s.shown = len(records)
+	return b.String()
+}
+
+func (s *scene) state() string {
+	var b strings.Builder
+	for _, m := range s.w().Machines() {
+		fmt.Fprintf(&b, "machine %s %s", m.ID, m.Life)
+		if m.Instance != "" {
+			fmt.Fprintf(&b, " has %s in %q", m.Instance, string(m.Zone))
+		}
+		fmt.Fprintf(&b, " %s/%s %q\n", m.Status, m.InstanceStatus, s.w().StatusText(m.ID))
+	}
+	for _, i := range s.w().Live() {
+		fmt.Fprintf(&b, "instance %s in %q\n", i.ID, string(i.Zone))
+	}
+	return b.String()
+}
+
+func reportText(r provisioner.Report, err error) string {
+	var b strings.Builder
+	for _, x := range r.Results {
+		fmt.Fprintf(&b, "result %s %s", x.Kind, x.Machine)
+		if x.Instance != "" {
+			fmt.Fprintf(&b, " %s", x.Instance)
+		}
+		if x.Zone != "" {
+			fmt.Fprintf(&b, " in %s", x.Zone)
+		}
+		fmt.Fprintf(&b, ": %s", x.Reason)
+		if x.Err != nil {
+			fmt.Fprintf(&b, " (%s)", strings.ReplaceAll(x.Err.Error(), "\n", " "))
+		}
+		b.WriteString("\n")
+	}
+	if err != nil {
+		fmt.Fprintf(&b, "error: %v\n", err)
+	}
+	if b.Len() == 0 {
+		return "nothing to report\n"
+	}
+	return b.String()
+}
