@@ -2,6 +2,7 @@ package provisioner_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,8 +33,8 @@ import (
 //
 // Directives, one a line; # begins a comment:
 //
-//	world kind | lossy | labels | dedupes | consistent   how the World is; before all else
-//	config NAME=VALUE…    of the Task: retries zonedelay rounddelay jitter=off deadline harvest tie starts containers stops launch call rollback grace resync refresh
+//	world kind | lossy | labels | dedupes | consistent | echo | reports | asksgroup   how the World is; before all else
+//	config NAME=VALUE…    of the Task: retries zonedelay rounddelay jitter=off deadline harvest tie starts containers stops launch call rollback grace resync refresh startevery stopevery
 //	lacks NAME…           abilities that the host does not have: status life groups zones derive maintain retries auth
 //	zones a b c!          the broker's zones; ! is unavailable
 //	zone a up|down|gone|full
@@ -40,14 +42,15 @@ import (
 //	group KEY ID…
 //	foreign ID [zone=] [machine=] [controller=]
 //	fault LINE            as provisionertest.ParseFault reads it; faults clear; release
-//	life ID LIFE | keep ID | unkeep ID | forget ID | off INSTANCE | status ID STATUS ISTATUS | retryable ID
+//	life ID LIFE | keep ID | unkeep ID | forget ID | off INSTANCE | status ID STATUS ISTATUS | retryable ID | has ID INSTANCE
 //	changed ID…           tells of a change that was none
 //	retry                 sends a retry signal
+//	close changes|retries closes a watcher
 //	show CALL…            shows these calls too; hide CALL… hides them; events shows events
 //	run DURATION          lets the Task run on; starts it the first time
 //	reconcile [DURATION]  one look; the context ends after DURATION
 //	mode MODE | limits starts=N containers=N stops=N
-//	plan | apply | explain ID | check | state | stop | crash | restart
+//	plan | apply | explain ID | why ID | check | state | stop | restart
 //
 // run and the last two lines give output, and so does what follows "plan".
 var update = flag.Bool("update", false, "rewrite the expected parts of testdata")
@@ -181,6 +184,12 @@ func (s *scene) do(line string) string {
 				s.set.Traits.DedupesByToken = true
 			case "consistent":
 				s.set.Traits.ConsistentReads = true
+			case "echo":
+				s.set.Echo = true
+			case "reports":
+				s.set.Reports = true
+			case "asksgroup":
+				s.set.AsksGroup = true
 			default:
 				s.t.Fatalf("%q: unknown word %q", line, a)
 			}
@@ -236,10 +245,18 @@ func (s *scene) do(line string) string {
 		must(s.w().SetStatus(ids()[0], provisioner.Status(arg(1)), provisioner.InstanceStatus(strings.Join(args[2:], " "))))
 	case "retryable":
 		must(s.w().SetRetryable(ids()[0], true))
+	case "has":
+		must(s.w().Edit(ids()[0], func(m *provisioner.Machine) { m.Instance = provisioner.InstanceID(arg(1)) }))
 	case "changed":
 		s.w().Changed(ids()...)
 	case "retry":
 		s.w().Tick()
+	case "close":
+		if arg(0) == "changes" {
+			s.w().CloseChanges(fmt.Errorf("the host went away"))
+		} else {
+			s.w().CloseRetries(fmt.Errorf("the host went away"))
+		}
 	case "show", "hide":
 		for _, a := range args {
 			s.hidden[provisionertest.Call(a)] = name == "hide"
@@ -300,6 +317,14 @@ func (s *scene) do(line string) string {
 			return "error: " + err.Error() + "\n"
 		}
 		return x.String()
+	case "why":
+		x, err := s.made().Explain(ids()[0])
+		must(err)
+		var failed *provisioner.StartError
+		if errors.As(x.LastError, &failed) {
+			return failed.Table()
+		}
+		return fmt.Sprintf("no start error: %v\n", x.LastError)
 	case "check":
 		if err := s.w().Check(); err != nil {
 			return "wrong: " + err.Error() + "\n"
@@ -338,6 +363,12 @@ func (s *scene) configure(arg string) error {
 		return err
 	}
 	switch k {
+	case "startevery":
+		s.cfg.StartLimiter = &every{d: d}
+		return err
+	case "stopevery":
+		s.cfg.StopLimiter = &every{d: d}
+		return err
 	case "retries":
 		p.Retry.Retries = n
 		if n == 0 {
@@ -360,6 +391,29 @@ func (s *scene) configure(arg string) error {
 		return fmt.Errorf("unknown setting %q", k)
 	}
 	return nil
+}
+
+// every is a Limiter that lets one pass in each d.
+type every struct {
+	d    time.Duration
+	mu   sync.Mutex
+	free time.Time
+}
+
+func (l *every) Wait(ctx context.Context) error {
+	l.mu.Lock()
+	at := l.free
+	if now := time.Now(); at.Before(now) {
+		at = now
+	}
+	l.free = at.Add(l.d)
+	l.mu.Unlock()
+	select {
+	case <-time.After(time.Until(at)):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (s *scene) machine(args []string) error {
