@@ -117,9 +117,10 @@
 // be called once; without it, Reconcile and Apply do the driving for as long as
 // they last, and the other methods work all the same. No method
 // of the host is called with a lock held, and any of them may be called by
-// several goroutines at the same time. Calls for one machine are never made at
-// the same time, except that its record may be read. Observers are called by
-// one goroutine each, in the order of events, and never hold up the Task.
+// several goroutines at the same time. One machine is started, recorded, stopped
+// or removed by one call at a time; meanwhile its record may be read and its
+// status written. Observers are called by one goroutine each, in the order of
+// events, and never hold up the Task.
 //
 // In plain words: whoever has something to decide takes the engine, the one
 // value that knows everything, decides, puts it back, and lets workers do the
