@@ -43,6 +43,7 @@ func attemptEnded(e *engine, u *unit, m *message) {
 // not know it yet, and are not believed.
 func (e *engine) started(u *unit, r InstanceRecord) {
 	attempt := u.start.attempt
+	changed := u.has(flagDirty) || u.start.cancelled // since the instance was asked for
 	e.show(u, StatusUpdate{Instance: InstanceRunning}, showFinal)
 	e.unclaim(u)
 	u.rec.Instance, u.rec.Zone = r.Instance, r.Zone
@@ -59,14 +60,11 @@ func (e *engine) started(u *unit, r InstanceRecord) {
 	e.endStart(u, true)
 	e.tell(Event{Kind: EventStarted, Machine: u.rec.ID, Instance: r.Instance, Zone: r.Zone, Attempt: attempt})
 	e.settled(u, Result{Kind: ActionStart, Instance: r.Instance, Zone: r.Zone, Reason: "started"})
-	dirty := u.has(flagDirty)
 	e.enter(u, lifeResting)
 	e.hostReady(u)
-	if u.has(flagGone) {
+	if changed || u.has(flagGone) {
 		// It was recorded all the same, so look what that record says now.
 		u.drop(flagGone)
-		e.read(u)
-	} else if dirty {
 		e.read(u)
 	}
 }
@@ -135,7 +133,8 @@ func (e *engine) goOn(u *unit, last Outcome, err error, o *op) {
 // confirmAgain reads the record anew, to see whether it holds the instance
 // after all; as often as it takes (ST12).
 func confirmAgain(e *engine, u *unit, _ *message) {
-	u.op = &op{kind: opConfirm, unit: u, req: []MachineID{u.rec.ID}}
+	e.seq++
+	u.op = &op{kind: opConfirm, unit: u, seq: e.seq, req: []MachineID{u.rec.ID}}
 	e.begin(u.op)
 }
 
@@ -162,6 +161,10 @@ func confirmed(e *engine, u *unit, m *message) {
 		e.started(u, s.made.record)
 	default:
 		s.cancelled = s.cancelled || record.Life != Alive || record.Instance != ""
+		if m.op.seq >= u.seq {
+			u.seq = m.op.seq
+			e.applyRecord(u, record) // or it would be started by what it was
+		}
 		e.beginUndo(u)
 	}
 }

@@ -415,9 +415,6 @@ func (e *engine) reached(o *op, phase opPhase) {
 	} else {
 		e.agenda.Drop(&o.item)
 	}
-	if e.over {
-		e.cuts = append(e.cuts, cut{o, phase, errShutdown})
-	}
 }
 
 // due of an operation: its call has run into its deadline. It is cancelled and

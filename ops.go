@@ -128,16 +128,22 @@ func (r *running) spoil(fault error) {
 
 // at goes on to a further host call, with a context of its own.
 func (r *running) at(phase opPhase) context.Context {
-	c := r.op.call
+	ctx, further := r.op.call.enter(r.base, phase)
+	if further {
+		r.post(message{kind: msgPhase, op: r.op, phase: phase}) // with nothing locked: it may turn the engine
+	}
+	return ctx
+}
+
+func (c *call) enter(base context.Context, phase opPhase) (ctx context.Context, further bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.phase != phase {
+	if further = c.phase != phase; further {
 		c.cancel(nil)
 		c.phase = phase
-		c.ctx, c.cancel = context.WithCancelCause(r.base)
-		r.post(message{kind: msgPhase, op: r.op, phase: phase})
+		c.ctx, c.cancel = context.WithCancelCause(base)
 	}
-	return c.ctx
+	return c.ctx, further
 }
 
 // held gives the epoch of the lease, right before something is changed, or why
