@@ -27,10 +27,10 @@ func attemptEnded(e *engine, u *unit, m *message) {
 	case r.record.Instance == "":
 		e.attemptFailed(u, m.op, r.start)
 	case r.unwanted != nil:
-		s.made = &madeInstance{r.record, r.unwanted}
+		s.made = &madeInstance{record: r.record, err: r.unwanted}
 		e.beginUndo(u)
 	case r.write != nil:
-		s.made = &madeInstance{r.record, r.write}
+		s.made = &madeInstance{record: r.record, err: r.write}
 		e.tell(Event{Kind: EventRecordFailed, Machine: u.rec.ID, Instance: r.record.Instance, Err: r.write})
 		e.enter(u, lifeConfirming)
 		confirmAgain(e, u, nil)
@@ -75,11 +75,14 @@ func (e *engine) attemptFailed(u *unit, o *op, err error) {
 	if err == nil {
 		err = errors.New("the broker gave neither an instance nor an error")
 	}
+	last := OutcomeOf(err)
 	if s.cancelled || e.quiet {
-		e.cancelStart(u)
+		if last.Kind != OutcomeUnknown {
+			err = nil
+		}
+		e.cancelStart(u, err)
 		return
 	}
-	last := OutcomeOf(err)
 	if last.Kind == OutcomeUnknown && !e.cfg.dedupes {
 		err = Permanent(errors.Annotate(err, "an instance may have been made, and the broker cannot be asked again"))
 		last = OutcomeOf(err)
@@ -204,6 +207,7 @@ func undo(e *engine, u *unit, _ *message) {
 func undone(e *engine, u *unit, m *message) {
 	made := u.start.made
 	if err := stopFailure(m.err, made.record.Instance); err != nil {
+		made.stop = err
 		next := e.wake(u, e.backoff(&u.tries))
 		e.tell(Event{Kind: EventOrphan, Machine: u.rec.ID, Instance: made.record.Instance, Err: err, Next: next})
 		e.settled(u, Result{Kind: ActionStart, Instance: made.record.Instance, Reason: "its instance could not be recorded and could not be stopped", Err: err})
@@ -219,7 +223,7 @@ func (e *engine) afterUndo(u *unit) {
 	delete(e.reaper.undoing, made.record.Instance)
 	s.made, u.tries = nil, 0
 	if s.cancelled || e.quiet {
-		e.cancelStart(u)
+		e.cancelStart(u, nil)
 		return
 	}
 	s.history.add(AttemptError{s.attempt, e.ledger.name(s.zone), e.now, made.err})

@@ -4,6 +4,7 @@ import (
 	"context"
 	stderrors "errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -56,6 +57,7 @@ type standing struct {
 	hushed  bool
 	watched bool     // somebody waits for a look
 	out     []string // calls that are still out
+	orphans []string // instances that are neither recorded nor stopped
 	number  uint64   // of the last event
 	left    bool     // the driver has left: ask again
 }
@@ -76,7 +78,7 @@ func (t *Task) turn(more ...message) standing {
 	s.next, _ = e.next()
 	if e.quiet {
 		if s.hushed = e.hushed(); s.hushed {
-			s.out = e.callsOut()
+			s.out, s.orphans = e.callsOut(), e.orphans()
 		}
 	}
 	return s
@@ -303,9 +305,10 @@ func (d *driver) leave(s standing) bool {
 		i <- standing{left: true}
 	}
 	d.pool.end()
-	if len(s.out) > 0 {
-		d.why = stderrors.Join(d.why, &CallsOutError{s.out})
-	} else if d.quiet {
+	if len(s.out)+len(s.orphans) > 0 {
+		d.why = stderrors.Join(d.why, &CallsOutError{s.out, s.orphans})
+	}
+	if d.quiet && len(s.out) == 0 {
 		d.pool.all.Wait()
 	}
 	d.seat <- struct{}{}
@@ -374,11 +377,21 @@ func (t *Task) standstill(ctx context.Context) (standing, error) {
 	}
 }
 
-// A CallsOutError ends Run when calls did not return within ShutdownGrace.
-// What they bring later is still recorded or stopped.
-type CallsOutError struct{ Calls []string }
+// A CallsOutError ends Run when not everything could be brought to its end
+// within ShutdownGrace.
+type CallsOutError struct {
+	Calls   []string // still out; what they bring later is still recorded or stopped
+	Orphans []string // instances that are neither recorded nor stopped
+}
 
-// Error names the calls.
+// Error names all of them.
 func (e *CallsOutError) Error() string {
-	return fmt.Sprintf("calls still out: %d: %q", len(e.Calls), e.Calls)
+	var texts []string
+	if len(e.Calls) > 0 {
+		texts = append(texts, fmt.Sprintf("calls still out: %d: %q", len(e.Calls), e.Calls))
+	}
+	if len(e.Orphans) > 0 {
+		texts = append(texts, fmt.Sprintf("instances neither recorded nor stopped: %d: %q", len(e.Orphans), e.Orphans))
+	}
+	return strings.Join(texts, "; ")
 }

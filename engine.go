@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -618,6 +619,15 @@ func (e *engine) hushed() bool {
 		return true
 	}
 	return len(e.ops) == 0 && e.lives[lifeConfirming] == 0 && e.lives[lifeUndoing] == 0
+}
+
+// orphans names the instances that are there, and neither recorded nor stopped.
+func (e *engine) orphans() []string {
+	var names []string
+	for _, u := range e.sortedUnits(func(u *unit) bool { return u.start != nil && u.start.made != nil }) {
+		names = append(names, fmt.Sprintf("%s of machine %s", u.start.made.record.Instance, u.rec.ID))
+	}
+	return names
 }
 
 // callsOut names what is still under way.

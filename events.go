@@ -40,7 +40,8 @@ const (
 	// EventStartFailed: a start was given up. Machine, Err, often a *StartError.
 	EventStartFailed EventKind = "start-failed"
 	// EventStartCancelled: a start was dropped because its machine no longer
-	// wants it, or for shutdown. Machine, Text.
+	// wants it, or for shutdown. Machine, Text; Err if an instance may have
+	// been made.
 	EventStartCancelled EventKind = "start-cancelled"
 	// EventZonesOut: no zone can be used now; waited for. Machine, Text, Next.
 	EventZonesOut EventKind = "zones-out"

@@ -33,7 +33,7 @@ import (
 //
 // Directives, one a line; # begins a comment:
 //
-//	world kind | lossy | labels | dedupes | consistent | echo | reports | asksgroup   how the World is; before all else
+//	world kind | lossy | labels | dedupes | consistent | echo | reports | asksgroup | CALL=LATENCY   how the World is; before all else
 //	config NAME=VALUE…    of the Task: retries zonedelay rounddelay jitter=off deadline harvest tie starts containers stops launch call rollback grace resync refresh startevery stopevery
 //	lacks NAME…           abilities that the host does not have: status life groups zones derive maintain retries auth
 //	zones a b c!          the broker's zones; ! is unavailable
@@ -48,6 +48,7 @@ import (
 //	close changes|retries closes a watcher
 //	show CALL…            shows these calls too; hide CALL… hides them; events shows events
 //	run DURATION          lets the Task run on; starts it the first time
+//	sleep DURATION        lets time pass without starting anything
 //	reconcile [DURATION]  one look; the context ends after DURATION
 //	mode MODE | limits starts=N containers=N stops=N
 //	plan | apply | explain ID | why ID | check | state | stop | restart
@@ -191,7 +192,16 @@ func (s *scene) do(line string) string {
 			case "asksgroup":
 				s.set.AsksGroup = true
 			default:
-				s.t.Fatalf("%q: unknown word %q", line, a)
+				call, v, _ := strings.Cut(a, "=")
+				d, err := time.ParseDuration(v)
+				must(err)
+				if d == 0 {
+					d = provisioner.Off
+				}
+				if s.set.Latency == nil {
+					s.set.Latency = map[provisionertest.Call]time.Duration{}
+				}
+				s.set.Latency[provisionertest.Call(call)] = d
 			}
 		}
 	case "config":
@@ -270,6 +280,12 @@ func (s *scene) do(line string) string {
 		time.Sleep(d)
 		synctest.Wait()
 		return s.news() + s.runEnded()
+	case "sleep":
+		d, err := time.ParseDuration(arg(0))
+		must(err)
+		time.Sleep(d)
+		synctest.Wait()
+		return s.news()
 	case "reconcile":
 		ctx := s.t.Context()
 		if len(args) > 0 {

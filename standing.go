@@ -34,6 +34,9 @@ func (e *engine) explain(u *unit) Explanation {
 		}
 		if s.made != nil {
 			x.Instance, x.LastError = s.made.record.Instance, s.made.err
+			if s.made.stop != nil {
+				x.LastError = s.made.stop
+			}
 		}
 	}
 	if u.rec.Instance == "" && !e.zoneless(u) {

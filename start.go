@@ -38,6 +38,7 @@ type start struct {
 type madeInstance struct {
 	record InstanceRecord
 	err    error // why it was not recorded
+	stop   error // why it could not be stopped, so far
 }
 
 // zoneless says whether a start has no zone of its own to choose.
@@ -232,7 +233,7 @@ func derived(e *engine, u *unit, m *message) {
 	s := u.start
 	switch {
 	case s.cancelled || e.quiet:
-		e.cancelStart(u)
+		e.cancelStart(u, nil)
 		return
 	case errors.Is(m.err, errors.NotValid):
 		e.giveUp(u, m.err) // AZ10
@@ -379,7 +380,7 @@ type startCall struct {
 func dropStart(e *engine, u *unit, _ *message) {
 	e.leavePlace(u)
 	u.op = nil
-	e.cancelStart(u)
+	e.cancelStart(u, nil)
 }
 
 // cancelOp cancels the call of a start; its outcome is dealt with when it comes.
@@ -394,14 +395,18 @@ func cancelOp(e *engine, u *unit, _ *message) {
 
 func noteCancel(_ *engine, u *unit, _ *message) { u.start.cancelled = true }
 
-// cancelStart ends a start without a failure (ST13, ST14).
-func (e *engine) cancelStart(u *unit) {
+// cancelStart ends a start without a failure (ST13, ST14). unknown is why it
+// cannot be told whether an instance was made, or nil.
+func (e *engine) cancelStart(u *unit, unknown error) {
 	text := "the machine no longer wants an instance"
 	if e.quiet {
 		text = "the task is shutting down"
 	}
+	if unknown != nil {
+		text += "; an instance may have been made"
+	}
 	e.endStart(u, false)
-	e.tell(Event{Kind: EventStartCancelled, Machine: u.rec.ID, Text: text})
+	e.tell(Event{Kind: EventStartCancelled, Machine: u.rec.ID, Text: text, Err: unknown})
 	e.rest(u)
 }
 
