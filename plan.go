@@ -115,6 +115,12 @@ func (p Phase) starting() bool {
 	return false
 }
 
+// between says whether a start is under way and no call that would make or
+// record an instance is: it can be dropped without a trace.
+func (p Phase) between() bool {
+	return p.starting() && p != PhaseStarting && p != PhaseConfirming
+}
+
 // busy says whether something is under way that has to end first: a machine
 // has one operation at a time (LD6).
 func (p Phase) busy() bool { return p != PhaseResting && p != PhaseFailed }
@@ -181,6 +187,10 @@ func decide(m Machine, s situation, p Policy) Action {
 	c := Classify(m)
 	a := Action{Kind: ActionLeave, Was: m, Reason: c.Reason, LookAgain: c.LookAgain, Err: c.Err}
 	if c.Err != nil {
+		return a
+	}
+	if m.Instance != "" && c.Class != ClassDead && s.phase.between() {
+		a.Kind, a.Reason = ActionCancel, "it has an instance now"
 		return a
 	}
 	switch c.Class {
