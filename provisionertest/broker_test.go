@@ -39,7 +39,7 @@ func TestInstancesAppearAndGoLate(t *testing.T) {
 		wantListed(t, w)
 		time.Sleep(10*time.Second - 1)
 		wantListed(t, w)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		wantListed(t, w, "i-0 running")
 		must(t, w.Broker().Stop(t.Context(), provisioner.StopRequest{Instances: []provisioner.InstanceID{"i-0"}}))
 		wantListed(t, w, "i-0 shutting-down")
@@ -52,8 +52,8 @@ func TestInstancesAppearAndGoLate(t *testing.T) {
 
 func TestKindnessAndDefaults(t *testing.T) {
 	for _, test := range []struct {
-		why                   string
-		settings              provisionertest.Settings
+		why                  string
+		settings             provisionertest.Settings
 		takes, visible, gone bool
 	}{
 		{"unkind by default", provisionertest.Settings{}, true, false, false},
@@ -160,6 +160,20 @@ func TestZonesOfAStart(t *testing.T) {
 				t.Errorf("got %v, want one that is %v", err, test.is)
 			}
 		})
+	}
+}
+
+// A machine that is added with an instance has it labelled as its own.
+func TestLabelsOfAddedMachines(t *testing.T) {
+	for labels, want := range map[bool]provisioner.Labels{true: {Controller: "c", Machine: "0"}, false: {}} {
+		w := kind(t, provisionertest.Settings{Controller: "c", Traits: provisioner.Traits{Labels: labels}}, 0, 1)
+		must(t, w.Add(provisioner.Machine{ID: "0", Life: provisioner.Alive, Instance: "i", Zone: "a"}))
+		if diff := cmp.Diff(want, w.Live()[0].Labels); diff != "" {
+			t.Error(diff)
+		}
+		if id := start(t, w, provisioner.StartRequest{Machine: "0"}); id == "i" {
+			t.Error("a new instance has an old one's id")
+		}
 	}
 }
 

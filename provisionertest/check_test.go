@@ -35,6 +35,11 @@ func TestLeaks(t *testing.T) {
 		do   func(w *provisionertest.World) error
 		want []string
 	}{
+		{"no longer kept", func(w *provisionertest.World) error {
+			must(t, w.SetKeep("0", true))
+			must(t, w.SetKeep("0", false))
+			return w.Forget("0")
+		}, []string{"i-0"}},
 		{"recorded is none", func(*provisionertest.World) error { return nil }, nil},
 		{"started and not recorded", func(w *provisionertest.World) error { start(t, w, provisioner.StartRequest{Machine: "1"}); return nil }, []string{"i-1"}},
 		{"rolled back is none", func(w *provisionertest.World) error {
@@ -183,16 +188,30 @@ func TestMisuses(t *testing.T) {
 		}, "stop b a at 0s: its ids are not sorted"},
 		{"two starts at once", overlap(func(w *provisionertest.World) {
 			_, _ = w.Broker().Start(ctx, provisioner.StartRequest{Machine: "0"})
-		}), "start 0 at 0s: another is under way for start 0"},
+		}), "start 0 at 0s: another is under way for machine 0"},
 		{"two status writes at once", overlap(func(w *provisionertest.World) {
 			_ = w.State().WriteStatus(ctx, provisioner.StatusUpdate{Machine: "0", Instance: "x"})
-		}), `status 0 x "" at 0s: another is under way for status 0`},
+		}), `status 0 x "" at 0s: another is under way for the status of machine 0`},
 		{"two removals at once", overlap(func(w *provisionertest.World) {
 			_ = w.State().Remove(ctx, provisioner.Removal{Machine: "0"})
-		}), "rm 0 at 0s: another is under way for rm 0"},
+		}), "rm 0 at 0s: another is under way for machine 0"},
 		{"two stops of one instance at once", overlap(func(w *provisionertest.World) {
 			_ = w.Broker().Stop(ctx, provisioner.StopRequest{Instances: []provisioner.InstanceID{"i-0"}})
-		}), "stop i-0 at 0s: another is under way for stop i-0"},
+		}), "stop i-0 at 0s: another is under way for instance i-0"},
+		{"a stop during a start", func(w *provisionertest.World) {
+			inject(t, w, "start nth=2: delay 1s")
+			_, _ = w.Broker().Start(ctx, provisioner.StartRequest{Machine: "0"})
+			go func() { _, _ = w.Broker().Start(ctx, provisioner.StartRequest{Machine: "0"}) }()
+			synctest.Wait()
+			_ = w.Broker().Stop(ctx, provisioner.StopRequest{Instances: []provisioner.InstanceID{"i-0"}})
+		}, "stop i-0 at 0s: another is under way for machine 0"},
+		{"a status during a start, another machine's start", func(w *provisionertest.World) {
+			inject(t, w, "start: delay 1s")
+			go func() { _, _ = w.Broker().Start(ctx, provisioner.StartRequest{Machine: "0"}) }()
+			synctest.Wait()
+			_ = w.State().WriteStatus(ctx, provisioner.StatusUpdate{Machine: "0"})
+			_, _ = w.Broker().Start(ctx, provisioner.StartRequest{Machine: "1"})
+		}, ""},
 		{"one after the other", func(w *provisionertest.World) {
 			for range 2 {
 				_ = w.State().WriteStatus(ctx, provisioner.StatusUpdate{Machine: "0"})
@@ -210,6 +229,9 @@ func TestMisuses(t *testing.T) {
 				}
 				if diff := cmp.Diff(test.want, strings.Join(got, "\n")); diff != "" {
 					t.Error(diff)
+				}
+				if err := w.Check(); test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+					t.Errorf("Check: got %v", err)
 				}
 				time.Sleep(time.Minute)
 			})

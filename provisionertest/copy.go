@@ -65,9 +65,12 @@ func copyConstraints(c constraints.Value) constraints.Value {
 
 func copyInstanceInfo(i instancecfg.Info) instancecfg.Info {
 	i.APIAddresses, i.Jobs, i.Tags = slices.Clone(i.APIAddresses), slices.Clone(i.Jobs), maps.Clone(i.Tags)
-	i.UserData = instancecfg.Hide(maps.Clone(i.UserData.Reveal()))
-	i.ControllerConfig = instancecfg.Hide(maps.Clone(i.ControllerConfig.Reveal()))
+	i.UserData, i.ControllerConfig = copySecret(i.UserData), copySecret(i.ControllerConfig)
 	return i
+}
+
+func copySecret(s instancecfg.Secret[map[string]any]) instancecfg.Secret[map[string]any] {
+	return instancecfg.Hide(maps.Clone(s.Reveal()))
 }
 
 func copyVolumes(volumes []provisioner.Volume) []provisioner.Volume {

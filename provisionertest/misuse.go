@@ -18,9 +18,9 @@ func (m Misuse) String() string { return fmt.Sprintf("%s at %s: %s", m.Call, m.A
 
 // Misuses lists, in the order of time, the calls without ids or with one
 // twice, those for too many at once, and those that overlapped another that
-// they must not overlap: two starts, removals or status writes of one machine,
-// two stops of one instance. A World that is kind, silent and without faults
-// does not look.
+// they must not overlap: a machine is started, recorded, made dead, stopped or
+// removed by one call at a time, and its status is written by one. A World that
+// is kind, silent and without faults does not look.
 func (w *World) Misuses() []Misuse {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -47,7 +47,7 @@ func (w *World) checkUse(c *call) {
 	if c.kind == CallInfo && len(c.machines) > maxStartInfo {
 		wrong(fmt.Sprintf("more than %d machines", maxStartInfo))
 	}
-	for _, lock := range c.exclusive() {
+	for _, lock := range w.exclusive(c) {
 		if w.inFlight[lock] {
 			wrong("another is under way for " + lock)
 			continue
@@ -70,17 +70,25 @@ func wrongIDs[S ~string](wrong func(string), ids []S) {
 	}
 }
 
-// exclusive names what no other such call may be about at the same time.
-func (c *call) exclusive() []string {
+// exclusive names what no other call may hold at the same time.
+func (w *World) exclusive(c *call) []string {
 	switch c.kind {
-	case CallStart, CallRemove, CallStatus:
-		return []string{string(c.kind) + " " + string(c.machine)}
+	case CallStatus:
+		return []string{"the status of machine " + string(c.machine)}
+	case CallStart, CallRecord, CallDead, CallRemove:
+		return []string{"machine " + string(c.machine)}
 	case CallStop:
 		var locks []string
 		for _, id := range c.instances {
-			locks = append(locks, "stop "+string(id))
+			lock := "instance " + string(id)
+			if i := w.instances[id]; i != nil && i.machine != "" {
+				lock = "machine " + string(i.machine)
+			}
+			if !slices.Contains(locks, lock) {
+				locks = append(locks, lock)
+			}
 		}
-		return slices.Compact(locks)
+		return locks
 	}
 	return nil
 }

@@ -232,7 +232,7 @@ func TestAuthenticateAndAgents(t *testing.T) {
 	must(t, w.AddPending("0/lxd/1"))
 	auths, err := w.State().Authenticate(t.Context(), provisioner.AuthRequest{Machine: "0/lxd/1", Nonce: "n"}, provisioner.AuthRequest{Machine: "9"})
 	must(t, err)
-	if diff := cmp.Diff(instancecfg.Auth{Tag: "machine-0-lxd-1", Password: "password of n"}, auths[0].Auth); diff != "" {
+	if diff := cmp.Diff(instancecfg.Auth{Tag: "machine-0-lxd-1", Password: instancecfg.Hide("password of n")}, auths[0].Auth); diff != "" {
 		t.Error(diff)
 	}
 	if !errors.Is(auths[1].Err, errors.NotFound) {

@@ -139,7 +139,10 @@ func showAuth(results []provisioner.AuthResult) string {
 // FindAgents implements provisioner.AgentFinder with what SetAgents says, or,
 // if it was never called, with one binary that fits.
 func (s *State) FindAgents(ctx context.Context, q provisioner.AgentQuery) ([]provisioner.AgentBinary, error) {
-	c := call{kind: CallAgents, detail: func() string { return fmt.Sprintf("%s/%s/%s", q.Version, q.Base, q.Arch) }}
+	c := call{kind: CallAgents}
+	if !s.w.set.Silent {
+		c.detail = func() string { return fmt.Sprintf("%s/%s/%s", q.Version, q.Base, q.Arch) }
+	}
 	return do(ctx, s.w, &c, showAgents, func() ([]provisioner.AgentBinary, error) {
 		if s.w.agents == nil {
 			return []provisioner.AgentBinary{{Version: q.Version, Base: q.Base, Arch: q.Arch, URL: "https://agents.invalid/" + q.Version}}, nil
@@ -193,8 +196,10 @@ func showIntent(i provisioner.Intent) string {
 // AlreadyExists for another intent.
 func (s *State) SwapIntent(ctx context.Context, old, next provisioner.Intent) error {
 	id := cmp.Or(next.Machine, old.Machine)
-	c := call{kind: CallIntent, machine: id, zone: next.Zone, epoch: next.Epoch,
-		detail: func() string { return showIntent(old) + " to " + showIntent(next) }}
+	c := call{kind: CallIntent, machine: id, zone: next.Zone, epoch: next.Epoch}
+	if !s.w.set.Silent {
+		c.detail = func() string { return showIntent(old) + " to " + showIntent(next) }
+	}
 	_, err := do(ctx, s.w, &c, showNone, func() (none, error) {
 		m, err := s.w.existing(id)
 		if err != nil {

@@ -67,7 +67,9 @@ func TestWhatIsAChange(t *testing.T) {
 		want ids
 	}{
 		{"added", func(w *provisionertest.World) error { return w.AddPending("2", "3") }, ids{"2", "3"}},
-		{"edited", func(w *provisionertest.World) error { return w.Edit("0", func(m *provisioner.Machine) { m.Zone = "z" }) }, ids{"0"}},
+		{"edited", func(w *provisionertest.World) error {
+			return w.Edit("0", func(m *provisioner.Machine) { m.Zone = "z" })
+		}, ids{"0"}},
 		{"life", func(w *provisionertest.World) error { return w.SetLife("0", provisioner.Dead) }, ids{"0"}},
 		{"keep", func(w *provisionertest.World) error { return w.SetKeep("0", true) }, ids{"0"}},
 		{"status", func(w *provisionertest.World) error { return w.SetStatus("0", provisioner.StatusError, "") }, ids{"0"}},
