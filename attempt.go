@@ -118,6 +118,9 @@ func (e *engine) goOn(u *unit, last Outcome, err error, o *op) {
 	if !s.keep {
 		e.ledger.place(u.slot, noZone)
 	}
+	if last.Kind == OutcomeRateLimited {
+		d.Left++ // the next attempt costs none of those that are left (ST4)
+	}
 	text := retryText(u.rec.ID, failedIn, d, err)
 	e.tell(Event{Kind: EventAttemptFailed, Machine: u.rec.ID, Zone: failedIn, Attempt: s.attempt, Err: err, Text: text, Next: e.now.Add(d.Wait)})
 	e.show(u, StatusUpdate{Instance: InstanceAllocating, Text: text}, showPlain)

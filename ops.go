@@ -225,7 +225,7 @@ func (r *running) prepare(ctx context.Context, needs []need) {
 				continue
 			}
 			x := infos[n.Machine]
-			all[i].info, all[i].err = x.Info, errors.Annotate(x.Err, "start information")
+			all[i].info, all[i].err, all[i].final = x.Info, errors.Annotate(x.Err, "start information"), errors.Is(x.Err, errors.NotValid)
 			all[i].nonce = r.newNonce()
 		}
 	}
@@ -299,7 +299,7 @@ func (r *running) prepareAuth(needs []need, all []prepared) {
 	}
 	for i, n := range needs {
 		if x := auths[n.Machine]; all[i].err == nil && !n.Ready {
-			all[i].auth, all[i].err = x.Auth, errors.Annotate(x.Err, "authentication")
+			all[i].auth, all[i].err, all[i].final = x.Auth, errors.Annotate(x.Err, "authentication"), errors.Is(x.Err, errors.NotValid)
 		}
 	}
 }
@@ -320,7 +320,10 @@ func (h *host) complete(c *startCall) {
 	q.Token = attemptToken(q.Labels.Controller, q.Machine, q.Nonce, q.Attempt)
 	q.Labels.Token = q.Token
 	id, members := q.Machine, c.group
-	q.Group = func(ctx context.Context) ([]InstanceID, error) { return h.groupInstances(ctx, id, members) }
+	q.Group = func(ctx context.Context) ([]InstanceID, error) {
+		instances, err := h.groupInstances(ctx, id, members)
+		return instances, ZoneIndependent(err) // or the next zone might be a member's
+	}
 	q.Report = func(InstanceStatus, string) {}
 }
 

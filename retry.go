@@ -468,9 +468,18 @@ func (e *StopError) Is(target error) bool { return target == ErrStop }
 func retryText(id MachineID, zone ZoneName, d Decision, err error) string {
 	wait := shortWait(d.Wait)
 	if d.Step == StepNextZone {
-		return fmt.Sprintf("failed to start machine %s in zone %q, retrying in %s with new availability zone: %v", id, string(zone), wait, err)
+		return fmt.Sprintf("failed to start machine %s in zone %q, retrying in %s with new availability zone: %s", id, string(zone), wait, statusText(err))
 	}
-	return fmt.Sprintf("failed to start machine %s (%v), retrying in %s (%d more attempts)", id, err, wait, d.Left)
+	return fmt.Sprintf("failed to start machine %s (%s), retrying in %s (%d more attempts)", id, statusText(err), wait, d.Left)
+}
+
+// statusText is an error as a status shows it: without the stack of a panic.
+func statusText(err error) string {
+	text := err.Error()
+	if errors.Is(err, ErrPanic) {
+		text, _, _ = strings.Cut(text, "\n")
+	}
+	return text
 }
 
 // shortWait prints a wait as people say it: whole seconds from one second on.

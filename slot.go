@@ -79,7 +79,7 @@ func (e *engine) statusWritten(o *op, m *message) {
 	}
 	s.op, s.late = nil, false
 	if m.err != nil {
-		e.tell(Event{Kind: EventStatusFailed, Machine: u.rec.ID, Text: s.want.Text, Err: m.err})
+		e.tell(Event{Kind: EventStatusFailed, Machine: u.rec.ID, Text: o.req.(StatusUpdate).Text, Err: m.err})
 	}
 	if s.wanted {
 		e.writeShown(s)
@@ -103,7 +103,7 @@ func (e *engine) statusLate(o *op) {
 		return
 	}
 	s.late = true
-	e.tell(Event{Kind: EventStatusFailed, Machine: o.unit.rec.ID, Text: s.want.Text, Err: errTimedOut})
+	e.tell(Event{Kind: EventStatusFailed, Machine: o.unit.rec.ID, Text: o.req.(StatusUpdate).Text, Err: errTimedOut})
 	if s.kind == showFirst || s.kind == showReset {
 		e.fire(o.unit, evWritten, &message{err: errTimedOut})
 	}

@@ -31,7 +31,7 @@ type start struct {
 
 	cancelled bool
 	made      *madeInstance
-	noZones   bool // it waits for any zone to come up
+	noZones   string // why no zone can be used, as was told last
 }
 
 // madeInstance is an instance that is there and not known to be recorded.
@@ -174,7 +174,7 @@ func (e *engine) prepared(o *op, m *message) {
 func preparedOne(e *engine, u *unit, m *message) {
 	s, r := u.start, m.result.(prepared)
 	switch {
-	case r.err != nil && (r.final || errors.Is(r.err, errors.NotValid)):
+	case r.err != nil && r.final:
 		e.leavePlace(u)
 		e.giveUp(u, r.err)
 		return
@@ -267,7 +267,7 @@ func (e *engine) attempt(u *unit) {
 	if !s.again {
 		s.attempt++
 	}
-	s.keep, s.again = false, false
+	s.keep, s.again, s.noZones = false, false, ""
 	o := &op{kind: opStart, unit: u, phase: e.cfg.launchPhase, lane: &e.starts, key: laneKey(u.rec.ID), req: e.request(u)}
 	u.op = o
 	e.enter(u, lifeStarting)
@@ -319,19 +319,20 @@ func (e *engine) noZone(u *unit) {
 		e.giveUp(u, s.history.Cause)
 		return
 	}
-	text := s.history.Cause.Error() + ": " + excludedText(s.history.Out)
-	e.show(u, StatusUpdate{Instance: InstanceProvisioningError, Text: text}, showPlain)
+	text := statusText(s.history.Cause) + ": " + excludedText(s.history.Out)
 	next := e.wake(u, max(e.cfg.refresh, time.Second))
 	e.enter(u, lifeWaiting)
-	s.noZones = true
 	e.zones.waiting = append(e.zones.waiting, u)
-	e.tell(Event{Kind: EventZonesOut, Machine: u.rec.ID, Text: text, Next: next})
+	if s.noZones != text {
+		s.noZones = text
+		e.show(u, StatusUpdate{Instance: InstanceProvisioningError, Text: text}, showPlain)
+		e.tell(Event{Kind: EventZonesOut, Machine: u.rec.ID, Text: text, Next: next})
+	}
 	e.settled(u, Result{Kind: ActionStart, Reason: text, Err: s.history.clone()})
 }
 
 func waitOver(e *engine, u *unit, _ *message) {
 	e.agenda.Drop(&u.item)
-	u.start.noZones = false
 	e.enter(u, lifeQueued)
 	e.enqueue(u)
 }
@@ -432,7 +433,7 @@ func (e *engine) giveUp(u *unit, cause error) {
 	}
 	u.failed = failed
 	u.drop(flagFailSeen)
-	text := failed.Error()
+	text := statusText(failed)
 	if errors.Is(cause, ErrNoZone) {
 		text += ": " + excludedText(failed.Out)
 	}
