@@ -19,9 +19,9 @@ type attempted struct {
 // be cleared up.
 func attemptEnded(e *engine, u *unit, m *message) {
 	s := u.start
-	r, ok := m.result.(attempted)
+	r, ok := m.result.(*attempted)
 	if !ok {
-		r.start = m.err
+		r = &attempted{start: m.err}
 	}
 	switch {
 	case r.record.Instance == "":

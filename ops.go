@@ -95,7 +95,7 @@ func (h *host) run(base context.Context, o *op, post func(message)) {
 		}
 		o.call.cancel(nil)
 		if o.kind == opStart {
-			r.result = r.attempt
+			r.result = &r.attempt
 		}
 		post(message{kind: msgOutcome, op: o, result: r.result, err: r.err, note: r.note})
 	}()
@@ -205,30 +205,10 @@ func (r *running) do() {
 // credentials, each in one call.
 func (r *running) prepare(ctx context.Context, needs []need) {
 	all := make([]prepared, len(needs))
-	var ask []MachineID
 	for i, n := range needs {
 		all[i] = prepared{nonce: n.Nonce, info: n.Info}
-		if !n.Ready {
-			ask = append(ask, n.Machine)
-		}
 	}
-	if len(ask) > 0 {
-		results, err := r.state.StartInfo(ctx, ask...)
-		if r.err = err; err != nil {
-			return
-		}
-		infos, note := each(ask, results, func(x *StartInfoResult) MachineID { return x.ID },
-			func(id MachineID, err error) StartInfoResult { return StartInfoResult{ID: id, Err: err} })
-		r.note = note
-		for i, n := range needs {
-			if n.Ready {
-				continue
-			}
-			x := infos[n.Machine]
-			all[i].info, all[i].err, all[i].final = x.Info, errors.Annotate(x.Err, "start information"), errors.Is(x.Err, errors.NotValid)
-			all[i].nonce = r.newNonce()
-		}
-	}
+	r.prepareInfo(ctx, needs, all)
 	r.prepareGroups(needs, all)
 	r.prepareAuth(needs, all)
 	if r.err == nil {
@@ -236,23 +216,48 @@ func (r *running) prepare(ctx context.Context, needs []need) {
 	}
 }
 
-// wellPrepared are the machines that nothing has gone wrong for yet.
-func wellPrepared(needs []need, all []prepared, want func(need) bool) []MachineID {
-	var ids []MachineID
+// those are the places and ids of the machines that are wanted and that
+// nothing has gone wrong for yet.
+func those(needs []need, all []prepared, want func(need) bool) (places []int, ids []MachineID) {
+	places, ids = make([]int, 0, len(needs)), make([]MachineID, 0, len(needs))
 	for i, n := range needs {
 		if all[i].err == nil && want(n) {
-			ids = append(ids, n.Machine)
+			places, ids = append(places, i), append(ids, n.Machine)
 		}
 	}
-	return ids
+	return places, ids
+}
+
+func (r *running) prepareInfo(ctx context.Context, needs []need, all []prepared) {
+	places, ids := those(needs, all, func(n need) bool { return !n.Ready })
+	if len(ids) == 0 {
+		return
+	}
+	results, err := r.state.StartInfo(ctx, ids...)
+	if r.err = err; err != nil {
+		return
+	}
+	infos, note := each(ids, results, func(x *StartInfoResult) MachineID { return x.ID },
+		func(id MachineID, err error) StartInfoResult { return StartInfoResult{ID: id, Err: err} })
+	r.note = note
+	for i, x := range infos {
+		one := &all[places[i]]
+		one.info, one.nonce, one.group = &x.Info, r.newNonce(), x.Info.Group
+		one.fail("start information", x.Err, errors.Is(x.Err, errors.NotValid))
+	}
 }
 
 func (r *running) prepareGroups(needs []need, all []prepared) {
-	for i := range all {
-		all[i].group = all[i].info.Group
+	if r.Groups == nil || r.err != nil {
+		for i, n := range needs {
+			if n.Ready {
+				all[i].group = n.Info.Group
+			}
+		}
+		return
 	}
-	ids := wellPrepared(needs, all, func(need) bool { return true })
-	if r.Groups == nil || len(ids) == 0 || r.err != nil {
+	places, ids := those(needs, all, func(need) bool { return true })
+	if len(ids) == 0 {
 		return
 	}
 	results, err := r.Groups.Groups(r.at(phaseNext), ids...)
@@ -262,30 +267,28 @@ func (r *running) prepareGroups(needs []need, all []prepared) {
 	}
 	groups, note := each(ids, results, func(x *GroupResult) MachineID { return x.ID },
 		func(id MachineID, err error) GroupResult { return GroupResult{ID: id, Err: err} })
-	if note != nil {
-		r.note = note
-	}
-	for i, n := range needs {
-		if x := groups[n.Machine]; all[i].err == nil {
-			all[i].group, all[i].err, all[i].final = x.Group, errors.Annotate(x.Err, "distribution group"), x.Err != nil
-		}
+	r.alsoNote(note)
+	for i, x := range groups {
+		all[places[i]].group = x.Group
+		all[places[i]].fail("distribution group", x.Err, true)
 	}
 }
 
 func (r *running) prepareAuth(needs []need, all []prepared) {
-	ids := wellPrepared(needs, all, func(n need) bool { return !n.Ready })
-	if r.Authenticator == nil || len(ids) == 0 || r.err != nil {
+	if r.Authenticator == nil || r.err != nil {
+		return
+	}
+	places, ids := those(needs, all, func(n need) bool { return !n.Ready })
+	if len(ids) == 0 {
 		return
 	}
 	epoch, err := r.held()
 	if r.err = err; err != nil {
 		return
 	}
-	var reqs []AuthRequest
-	for i, n := range needs {
-		if all[i].err == nil && !n.Ready {
-			reqs = append(reqs, AuthRequest{n.Machine, all[i].nonce, epoch})
-		}
+	reqs := make([]AuthRequest, len(ids))
+	for i, id := range ids {
+		reqs[i] = AuthRequest{id, all[places[i]].nonce, epoch}
 	}
 	results, err := r.Authenticator.Authenticate(r.at(phaseNext2), reqs...)
 	if err != nil {
@@ -294,13 +297,22 @@ func (r *running) prepareAuth(needs []need, all []prepared) {
 	}
 	auths, note := each(ids, results, func(x *AuthResult) MachineID { return x.ID },
 		func(id MachineID, err error) AuthResult { return AuthResult{ID: id, Err: err} })
+	r.alsoNote(note)
+	for i, x := range auths {
+		all[places[i]].auth = x.Auth
+		all[places[i]].fail("authentication", x.Err, errors.Is(x.Err, errors.NotValid))
+	}
+}
+
+func (p *prepared) fail(what string, err error, final bool) {
+	if err != nil {
+		p.err, p.final = errors.Annotate(err, what), final
+	}
+}
+
+func (r *running) alsoNote(note error) {
 	if note != nil {
 		r.note = note
-	}
-	for i, n := range needs {
-		if x := auths[n.Machine]; all[i].err == nil && !n.Ready {
-			all[i].auth, all[i].err, all[i].final = x.Auth, errors.Annotate(x.Err, "authentication"), errors.Is(x.Err, errors.NotValid)
-		}
 	}
 }
 
@@ -479,24 +491,44 @@ func (r *running) remove(ctx context.Context, c removalCall) {
 	r.err = r.state.Remove(ctx, Removal{c.machine, epoch})
 }
 
-// each sorts the results of a bulk call by id: exactly one for each id that
-// was asked for. One that is missing, or given twice, is an error of that id;
-// one that nobody asked for is noted (LD2).
-func each[R any](ids []MachineID, results []R, idOf func(*R) MachineID, bad func(MachineID, error) R) (map[MachineID]R, error) {
-	sorted := make(map[MachineID]R, len(ids))
-	for _, id := range ids {
-		sorted[id] = bad(id, errors.Errorf("machine %s: no result", id))
+// each puts the results of a bulk call into the order of the ids that were
+// asked for: exactly one for each. One that is missing, or given twice, is an
+// error of that id; one that nobody asked for is noted (LD2).
+func each[R any](ids []MachineID, results []R, idOf func(*R) MachineID, bad func(MachineID, error) R) (sorted []*R, note error) {
+	sorted = make([]*R, len(ids))
+	for i := range sorted {
+		if len(results) != len(ids) || idOf(&results[i]) != ids[i] {
+			return eachOutOfOrder(ids, results, idOf, bad)
+		}
+		sorted[i] = &results[i]
 	}
-	var note error
-	seen := make(map[MachineID]bool, len(ids))
+	return sorted, nil
+}
+
+func eachOutOfOrder[R any](ids []MachineID, results []R, idOf func(*R) MachineID, bad func(MachineID, error) R) (sorted []*R, note error) {
+	given := make(map[MachineID][]*R, len(ids))
+	for _, id := range ids {
+		given[id] = nil
+	}
 	for i := range results {
-		switch id := idOf(&results[i]); {
-		case !has(sorted, id):
+		id := idOf(&results[i])
+		if !has(given, id) {
 			note = errors.NotValidf("result for machine %q, which was not asked for:", string(id))
-		case seen[id]:
-			sorted[id] = bad(id, errors.Errorf("machine %s: two results", id))
+			continue
+		}
+		given[id] = append(given[id], &results[i])
+	}
+	sorted = make([]*R, len(ids))
+	for i, id := range ids {
+		switch one := given[id]; len(one) {
+		case 0:
+			r := bad(id, errors.Errorf("machine %s: no result", id))
+			sorted[i] = &r
+		case 1:
+			sorted[i] = one[0]
 		default:
-			seen[id], sorted[id] = true, results[i]
+			r := bad(id, errors.Errorf("machine %s: two results", id))
+			sorted[i] = &r
 		}
 	}
 	return sorted, note
@@ -507,18 +539,15 @@ func has[K comparable, V any](m map[K]V, k K) bool {
 	return ok
 }
 
-// eachMachine is each for records, in the order of the ids.
+// eachMachine is each for records.
 func eachMachine(ids []MachineID, results []MachineResult) ([]MachineResult, error) {
-	if len(ids) == 1 && len(results) == 1 && results[0].ID == ids[0] {
-		return []MachineResult{results[0]}, nil
-	}
-	byID, note := each(ids, results, func(x *MachineResult) MachineID { return x.ID },
+	sorted, note := each(ids, results, func(x *MachineResult) MachineID { return x.ID },
 		func(id MachineID, err error) MachineResult { return MachineResult{ID: id, Err: err} })
-	sorted := make([]MachineResult, len(ids))
-	for i, id := range ids {
-		sorted[i] = byID[id]
+	values := make([]MachineResult, len(ids))
+	for i, x := range sorted {
+		values[i] = *x
 	}
-	return sorted, note
+	return values, note
 }
 
 // snapshot reads all that a plan is made from. It changes nothing. The three
@@ -583,7 +612,7 @@ func (h *host) needsOf(ctx context.Context, c clock.Clock, limit time.Duration, 
 	}
 	info, _ := each(ids, infos, func(x *StartInfoResult) MachineID { return x.ID },
 		func(id MachineID, err error) StartInfoResult { return StartInfoResult{ID: id, Err: err} })
-	groups := map[MachineID]GroupResult{}
+	var groups []*GroupResult
 	if h.Groups != nil {
 		found, err := bounded(ctx, c, limit, func(ctx context.Context) ([]GroupResult, error) { return h.Groups.Groups(ctx, ids...) })
 		if err != nil {
@@ -592,15 +621,15 @@ func (h *host) needsOf(ctx context.Context, c clock.Clock, limit time.Duration, 
 		groups, _ = each(ids, found, func(x *GroupResult) MachineID { return x.ID },
 			func(id MachineID, err error) GroupResult { return GroupResult{ID: id, Err: err} })
 	}
-	for _, id := range ids {
-		x := info[id]
+	for i, id := range ids {
+		x := info[i]
 		n := Needs{Zones: zoneNames(x.Info.Constraints.Zones), Group: x.Info.Group, Err: x.Err}
-		if g, ok := groups[id]; ok && n.Err == nil {
-			n.Group, n.Err = g.Group, g.Err
+		if groups != nil && n.Err == nil {
+			n.Group, n.Err = groups[i].Group, groups[i].Err
 		}
 		if h.Deriver != nil && n.Err == nil && !id.IsContainer() {
 			n.Derived, n.Err = bounded(ctx, c, limit, func(ctx context.Context) ([]ZoneName, error) {
-				c := startCall{requestFor(h.controller, id, x.Info), n.Group.Members}
+				c := startCall{requestFor(h.controller, id, &x.Info), n.Group.Members}
 				h.complete(&c)
 				return h.Deriver.DeriveZones(ctx, c.request)
 			})

@@ -8,10 +8,11 @@ import (
 	"github.com/seed81ba69f2/provisioner/instancecfg"
 )
 
-// A start is one machine on its way to an instance, over all its attempts.
+// A start is one machine on its way to an instance, from its first place in the
+// lane on, over all its attempts.
 type start struct {
 	nonce    string // the same over all attempts (ST10)
-	info     StartInfo
+	info     *StartInfo
 	auth     instancecfg.Auth
 	members  []MachineID // of its group
 	ready    bool        // info and auth are there
@@ -47,9 +48,6 @@ func (e *engine) zoneless(u *unit) bool {
 }
 
 func queueStart(e *engine, u *unit, _ *message) {
-	u.start = &start{zone: noZone, history: StartError{Machine: u.rec.ID}}
-	u.start.wish = wish{slot: u.slot, hash: hashString(string(u.rec.ID))}
-	u.start.planned = e.plannedZone(u.rec.ID)
 	u.failed = nil
 	e.enter(u, lifeQueued)
 	e.enqueue(u)
@@ -85,6 +83,10 @@ func (e *engine) takeOver(u *unit, o *op) bool {
 // placeGot: a place in the lane comes first, then the first status, then what
 // the start needs (ST1).
 func placeGot(e *engine, u *unit, _ *message) {
+	if u.start == nil {
+		u.start = &start{zone: noZone, history: StartError{Machine: u.rec.ID}, planned: e.plannedZone(u.rec.ID)}
+		u.start.wish = wish{slot: u.slot, hash: hashString(string(u.rec.ID))}
+	}
 	s := u.start
 	switch {
 	case !s.ready && s.began.IsZero():
@@ -112,7 +114,7 @@ type need struct {
 	Machine MachineID
 	Ready   bool // information and credentials are there: only the group
 	Nonce   string
-	Info    StartInfo
+	Info    *StartInfo
 }
 
 // flushBatch reads in bulk for those that have just got a place.
@@ -145,7 +147,7 @@ func (e *engine) flushBatch() {
 // A prepared is what was read for one machine.
 type prepared struct {
 	nonce string
-	info  StartInfo
+	info  *StartInfo
 	auth  instancecfg.Auth
 	group Group
 	err   error
@@ -163,16 +165,16 @@ func (e *engine) prepared(o *op, m *message) {
 			continue // dropped since
 		}
 		u.op = nil
-		one := prepared{err: m.err}
+		one := &prepared{err: m.err}
 		if m.err == nil && i < len(results) {
-			one = results[i]
+			one = &results[i]
 		}
 		e.fire(u, evDone, &message{result: one})
 	}
 }
 
 func preparedOne(e *engine, u *unit, m *message) {
-	s, r := u.start, m.result.(prepared)
+	s, r := u.start, m.result.(*prepared)
 	switch {
 	case r.err != nil && r.final:
 		e.leavePlace(u)
@@ -352,7 +354,7 @@ func (e *engine) request(u *unit) startCall {
 }
 
 // requestFor is what a machine's information alone says of its start.
-func requestFor(controller string, id MachineID, info StartInfo) StartRequest {
+func requestFor(controller string, id MachineID, info *StartInfo) StartRequest {
 	return StartRequest{
 		Machine:      id,
 		Labels:       Labels{Controller: controller, Machine: id},

@@ -35,14 +35,15 @@ type watch struct {
 	gate    map[MachineID]Action // all that is allowed; nil: everything
 	began   bool                 // its reading of the fleet is under way, or done
 	applied bool                 // and decided about
-	open    map[*unit]struct{}
+	open    map[*unit]struct{}   // something of them is under way
+	given   map[*unit]bool       // given up for now
 	report  Report
 	err     error
 	done    chan struct{}
 }
 
 func newWatch(gate map[MachineID]Action) *watch {
-	return &watch{gate: gate, open: map[*unit]struct{}{}, done: make(chan struct{})}
+	return &watch{gate: gate, open: map[*unit]struct{}{}, given: map[*unit]bool{}, done: make(chan struct{})}
 }
 
 // allows says whether anybody who drives the engine wants the action.
@@ -72,28 +73,41 @@ func (e *engine) plannedZone(id MachineID) ZoneName {
 	return ""
 }
 
-// begun: something of the unit is under way, and whoever waits waits for it.
+// begun: something of the unit is under way, and whoever waits waits for it,
+// unless it was given up before: it is tried again for ever.
 func (e *engine) begun(u *unit) {
 	for _, w := range e.watch {
-		if w.began && (w.gate == nil || has(w.gate, u.rec.ID)) {
+		if w.began && !w.given[u] && w.covers(u) {
 			w.open[u] = struct{}{}
 		}
 	}
 }
 
-// settled: what was under way for the unit is done, or given up for now.
+// ceased: nothing of the unit is under way any more.
+func (e *engine) ceased(u *unit) {
+	for _, w := range e.watch {
+		delete(w.open, u)
+	}
+}
+
+// settled: what is under way for the unit is done, or given up for now. It is
+// told while that still counts as under way.
 func (e *engine) settled(u *unit, r Result) {
 	r.Machine = u.rec.ID
 	for _, w := range e.watch {
-		if w.gate != nil && !has(w.gate, u.rec.ID) {
+		_, open := w.open[u]
+		if !w.covers(u) || !open && !(w.began && r.Err != nil && !w.given[u]) {
 			continue
 		}
-		if _, open := w.open[u]; open || w.began && r.Err != nil {
-			delete(w.open, u)
-			w.report.Results = append(w.report.Results, r)
+		delete(w.open, u)
+		if r.Err != nil {
+			w.given[u] = true
 		}
+		w.report.Results = append(w.report.Results, r)
 	}
 }
+
+func (w *watch) covers(u *unit) bool { return w.gate == nil || has(w.gate, u.rec.ID) }
 
 // failWatches: the reading that they wait for has failed.
 func (e *engine) failWatches(err error) {
@@ -112,11 +126,6 @@ func (e *engine) checkWatches() {
 	}
 	waiting := e.watch[:0]
 	for _, w := range e.watch {
-		for u := range w.open {
-			if u.op == nil && (u.life == lifeResting || u.life == lifeFailed) {
-				delete(w.open, u)
-			}
-		}
 		settled := w.applied && len(w.open) == 0 && e.look.listing == nil && e.zones.op == nil
 		if w.err == nil && !settled {
 			waiting = append(waiting, w)
