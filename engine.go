@@ -426,7 +426,7 @@ func (o *op) due(e *engine) {
 	}
 	if o.late {
 		o.warned = true
-		e.tell(Event{Kind: EventCallStuck, Machine: o.machine(), Text: o.kind.String()})
+		e.tell(Event{Kind: EventCallStuck, Machine: o.machine(), Text: o.String()})
 		return
 	}
 	e.cuts = append(e.cuts, cut{o, o.phase, errTimedOut})
@@ -458,6 +458,14 @@ func (e *engine) clogged(kind opKind) bool {
 
 func (e *engine) opsInOrder() []*op {
 	return slices.SortedFunc(maps.Keys(e.ops), func(a, b *op) int { return cmp.Compare(a.id, b.id) })
+}
+
+// String says what the operation is doing now.
+func (o *op) String() string {
+	if o.phase == phaseRecord {
+		return "recording"
+	}
+	return o.kind.String()
 }
 
 func (o *op) machine() MachineID {
@@ -539,7 +547,7 @@ func (e *engine) overdue(o *op) {
 
 // Causes with which calls are cancelled.
 var (
-	errTimedOut = errors.New("its time is over")
+	errTimedOut = errors.New("timed out")
 	errShutdown = errors.New("the task is shutting down")
 	errUnwanted = errors.New("the machine no longer wants an instance")
 )
@@ -634,7 +642,7 @@ func (e *engine) orphans() []string {
 func (e *engine) callsOut() []string {
 	var names []string
 	for _, o := range e.opsInOrder() {
-		name := o.kind.String()
+		name := o.String()
 		if o.unit != nil {
 			name += " " + string(o.unit.rec.ID)
 		}

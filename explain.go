@@ -16,6 +16,7 @@ type Explanation struct {
 	Phase     Phase
 	Reason    string       // why it is left alone, or what is going on
 	Attempt   int          // of the start under way; 0: none
+	Zone      ZoneName     // of that attempt
 	Instance  InstanceID   // made, and not known to be recorded
 	LastError error        // of the start, or what failed last; nil: nothing
 	Next      time.Time    // when something is done about it by itself; zero: not
@@ -31,7 +32,7 @@ func (x Explanation) String() string {
 	}
 	fmt.Fprintf(&b, "machine %s: %s: %s\n", x.Machine, phase, x.Reason)
 	if x.Attempt > 0 {
-		fmt.Fprintf(&b, "  attempt %d\n", x.Attempt)
+		fmt.Fprintf(&b, "  attempt %d in %s\n", x.Attempt, zoneOrNone(x.Zone))
 	}
 	if x.Instance != "" {
 		fmt.Fprintf(&b, "  instance %s is there and not recorded\n", x.Instance)

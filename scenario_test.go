@@ -538,9 +538,7 @@ func (s *scene) made() *provisioner.Task {
 	cfg.Changes, cfg.Retry = s.w().Changes(), s.w().Retries()
 	random := uint64(0)
 	cfg.Random = func() uint64 { random += 0x9e3779b97f4a7c15; return random }
-	if s.events {
-		cfg.Observers = []provisioner.Observer{s.w()}
-	}
+	cfg.Observers = []provisioner.Observer{s.w()}
 	task, err := provisioner.New(cfg)
 	if err != nil {
 		s.t.Fatal(err)
@@ -586,7 +584,7 @@ func (s *scene) news() string {
 	var b strings.Builder
 	records := s.w().Records()
 	for _, r := range records[s.shown:] {
-		if r.Phase == provisionertest.Begin || r.Phase == provisionertest.Deed || r.Phase == provisionertest.End && s.hidden[r.Call] {
+		if r.Phase == provisionertest.Begin || r.Phase == provisionertest.Deed || r.Phase == provisionertest.Seen && !s.events || r.Phase == provisionertest.End && s.hidden[r.Call] {
 			continue
 		}
 		fmt.Fprintf(&b, "%8.3fs %s\n", r.At.Seconds(), strings.ReplaceAll(r.String(), "\n", " "))

@@ -20,6 +20,9 @@ func (e *engine) explain(u *unit) Explanation {
 	x := Explanation{Machine: u.rec.ID, Record: u.rec, Phase: lifePhases[u.life], Next: u.item.At()}
 	a := e.decide(u)
 	x.Reason, x.LastError = a.Reason, a.Err
+	if u.op != nil && u.op.late {
+		x.Reason = u.op.String() + " has timed out, and the call has not returned"
+	}
 	if x.Next.IsZero() && u.reread != nil {
 		x.Next = u.reread.item.At()
 	}
@@ -28,7 +31,7 @@ func (e *engine) explain(u *unit) Explanation {
 	}
 	w := wish{slot: u.slot, hash: hashString(string(u.rec.ID))}
 	if s := u.start; s != nil {
-		x.Attempt, w = s.attempt, s.wish
+		x.Attempt, x.Zone, w = s.attempt, e.ledger.name(s.zone), s.wish
 		if s.history.Cause != nil {
 			x.LastError = s.history.Cause
 		}
