@@ -72,6 +72,17 @@ func (c *call) cut(phase opPhase, cause error) {
 	}
 }
 
+// why is the error of the call that was made last, with the reason why that
+// was cancelled: its context alone says no more than that it was.
+func (c *call) why(err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cause := context.Cause(c.ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		return errors.Annotatef(err, "%v", cause)
+	}
+	return err
+}
+
 // running is one operation under way.
 type running struct {
 	*host
@@ -93,6 +104,7 @@ func (h *host) run(base context.Context, o *op, post func(message)) {
 		if !returned {
 			r.spoil(faultOf(recover()))
 		}
+		r.err, r.attempt.write = o.call.why(r.err), o.call.why(r.attempt.write)
 		o.call.cancel(nil)
 		if o.kind == opStart {
 			r.result = &r.attempt
