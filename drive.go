@@ -42,11 +42,14 @@ func (t *Task) poke() {
 	}
 }
 
-func (b *inbox) take() []message {
+// take empties the queue into the memory of used, which nobody may need any
+// more.
+func (b *inbox) take(used []message) []message {
+	clear(used)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	m := b.queue
-	b.queue = nil
+	b.queue = used[:0]
 	return m
 }
 
@@ -66,11 +69,13 @@ type standing struct {
 func (t *Task) turn(more ...message) standing {
 	e := <-t.engine
 	defer func() { t.engine <- e }()
-	in := append(t.inbox.take(), more...)
+	in := append(t.inbox.take(t.spare), more...)
 	for {
 		e.step(t.cfg.Clock.Now(), in...)
 		t.perform(e)
-		if in = t.inbox.take(); len(in) == 0 && (e.quiet || !e.look.backlog()) {
+		in, t.spare = t.inbox.take(in), nil
+		if len(in) == 0 && (e.quiet || !e.look.backlog()) {
+			t.spare = in
 			break
 		}
 	}
@@ -100,6 +105,9 @@ func (t *Task) perform(e *engine) {
 	for _, c := range cuts {
 		c.op.call.cut(c.phase, c.cause)
 	}
+	clear(out)
+	clear(cuts)
+	clear(events)
 }
 
 // pool keeps goroutines for operations. How many there are, the engine
@@ -164,7 +172,8 @@ type driver struct {
 	*Task
 	changes <-chan []MachineID
 	retries <-chan struct{}
-	until   *watch // a single look ends with it; nil: Run
+	until   *watch        // a single look ends with it; nil: Run
+	settled chan struct{} // closed when it ends
 
 	timer *clock.Timer
 	armed time.Time
@@ -218,7 +227,7 @@ func (d *driver) drive(ctx context.Context, first ...message) error {
 			in = append(in, message{kind: msgRetry})
 		case <-d.ended(ctx):
 			in = d.end(errors.Annotate(context.Cause(ctx), d.name()))
-		case <-d.settled():
+		case <-d.lookDone():
 			if d.giveWay() {
 				return nil
 			}
@@ -252,11 +261,11 @@ func (d *driver) ended(ctx context.Context) <-chan struct{} {
 	return ctx.Done()
 }
 
-func (d *driver) settled() <-chan struct{} {
+func (d *driver) lookDone() <-chan struct{} {
 	if d.quiet || d.until == nil {
 		return nil
 	}
-	return d.until.done
+	return d.settled
 }
 
 func (d *driver) stop() <-chan struct{} {

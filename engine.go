@@ -27,6 +27,7 @@ type engine struct {
 	units    map[MachineID]*unit
 	claims   map[InstanceID]*unit  // head of a chain through unit.nextClaim
 	children map[MachineID][]*unit // containers that wait for their host
+	depths   []int                 // units by depth that a reading has named
 	slots    int32
 	free     []int32
 	ledger   *ledger
@@ -113,7 +114,7 @@ type unit struct {
 	nextClaim *unit
 }
 
-type unitFlags uint8
+type unitFlags uint16
 
 const (
 	flagKnown    unitFlags = 1 << iota // has been read
@@ -124,6 +125,7 @@ const (
 	flagSettled                        // its instance was stopped
 	flagFailSeen                       // the host has seen that it failed
 	flagToldKept                       // EventKept was told
+	flagNamed                          // a reading has named it, perhaps with an error
 )
 
 func (u *unit) has(f unitFlags) bool { return u.flags&f != 0 }
@@ -151,18 +153,18 @@ func (e *engine) backoff(tries *uint8) time.Duration {
 // A message is something that has come in.
 type message struct {
 	kind   messageKind
-	op     *op
 	phase  opPhase
-	ids    []MachineID
 	mode   HarvestMode
-	limits Limits
-	update StatusUpdate
+	flag   bool  // msgWake: Run drives; msgQuiet: for good
+	place  int32 // msgObserver: in Config.Observers
+	op     *op
+	ids    []MachineID
+	limits *Limits
+	update *StatusUpdate
 	watch  *watch
-	place  int // msgObserver: in Config.Observers
 	result any
 	err    error
 	note   error // a fault of a call's results that spoils nothing else
-	flag   bool  // msgWake: forget what was read; msgQuiet: for good
 }
 
 type messageKind uint8
@@ -241,7 +243,7 @@ func (e *engine) handle(m *message) {
 	case msgMode:
 		e.setMode(m.mode)
 	case msgLimits:
-		e.resize(m.limits)
+		e.resize(*m.limits)
 		e.tell(Event{Kind: EventSettings, Text: "limits changed"})
 	case msgLook:
 		if m.watch != nil {
@@ -255,7 +257,7 @@ func (e *engine) handle(m *message) {
 	case msgUnwatch:
 		e.unwatch(m.watch)
 	case msgObserver:
-		e.tell(Event{Kind: EventObserverFailed, N: m.place, Err: m.err})
+		e.tell(Event{Kind: EventObserverFailed, N: int(m.place), Err: m.err})
 	}
 }
 
@@ -277,10 +279,10 @@ func (e *engine) tell(ev Event) {
 	e.events = append(e.events, ev)
 }
 
-// take gives what step has left behind, and forgets it.
+// take gives what step has left behind; it is valid until the next step.
 func (e *engine) take() (out []*op, cuts []cut, events []Event) {
 	out, cuts, events = e.out, e.cuts, e.events
-	e.out, e.cuts, e.events = nil, nil, nil
+	e.out, e.cuts, e.events = e.out[:0], e.cuts[:0], e.events[:0]
 	return out, cuts, events
 }
 

@@ -175,6 +175,7 @@ type feed struct {
 
 	mu      sync.Mutex
 	queue   []Event
+	spare   []Event
 	dropped int
 	running bool
 	dead    bool
@@ -217,7 +218,7 @@ func (f *feed) run() {
 	for {
 		f.mu.Lock()
 		batch := f.queue
-		f.queue = nil
+		f.queue, f.spare = f.spare[:0], nil
 		if len(batch) == 0 && f.dropped > 0 {
 			batch = []Event{{Kind: EventsDropped, N: f.dropped}}
 			f.dropped = 0
@@ -232,7 +233,16 @@ func (f *feed) run() {
 		for _, e := range batch {
 			f.to.Observe(e)
 		}
+		f.recycle(batch)
 	}
+}
+
+// recycle keeps the memory of a batch for the next.
+func (f *feed) recycle(batch []Event) {
+	clear(batch)
+	f.mu.Lock()
+	f.spare = batch
+	f.mu.Unlock()
 }
 
 // cutOff ends a feed whose goroutine did not end by itself.

@@ -151,9 +151,10 @@ func (c *call) enter(base context.Context, phase opPhase) (ctx context.Context, 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if further = c.phase != phase; further {
-		c.cancel(nil)
 		c.phase = phase
-		c.ctx, c.cancel = context.WithCancelCause(base)
+		if c.ctx.Err() != nil { // the call before was cancelled, not this one
+			c.ctx, c.cancel = context.WithCancelCause(base)
+		}
 	}
 	return c.ctx, further
 }
@@ -405,7 +406,7 @@ func (r *running) start(c startCall) {
 	var over atomic.Bool
 	c.request.Report = func(status InstanceStatus, text string) {
 		if !over.Load() {
-			r.post(message{kind: msgReport, op: r.op, update: StatusUpdate{Instance: status, Text: text}})
+			r.post(message{kind: msgReport, op: r.op, update: &StatusUpdate{Instance: status, Text: text}})
 		}
 	}
 	defer over.Store(true)

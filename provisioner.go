@@ -21,6 +21,7 @@ type Task struct {
 	host host
 
 	engine chan *engine // one slot: whoever took it out is the loop
+	spare  []message    // memory for the inbox; whoever has the engine has it
 	inbox  inbox
 	pool   pool
 	feeds  []*feed
@@ -66,7 +67,7 @@ func New(cfg Config) (*Task, error) {
 	t.host.Optional, t.caps = cfg.Optional.find(cfg.Broker, cfg.State)
 	for i, o := range cfg.Observers {
 		f := &feed{to: o, limit: cfg.EventBuffer}
-		f.failed = func(err error) { t.post(message{kind: msgObserver, err: err, place: i}) }
+		f.failed = func(err error) { t.post(message{kind: msgObserver, err: err, place: int32(i)}) }
 		t.feeds = append(t.feeds, f)
 	}
 	t.seat <- struct{}{}
@@ -134,15 +135,23 @@ func (t *Task) Wait() error {
 }
 
 func (t *Task) run(ctx context.Context) error {
+	over := func() error { return stderrors.Join(errors.Annotate(context.Cause(ctx), "run"), t.stopWatchers()) }
+	select { // what is over before it begins asks the host for nothing
+	case <-ctx.Done():
+		return over()
+	case <-t.killed:
+		return over()
+	default:
+	}
 	for seated := false; !seated; {
 		select {
 		case <-t.seat:
 			seated = true
 		case t.handover <- struct{}{}: // whoever drives now gives way
 		case <-ctx.Done():
-			return stderrors.Join(errors.Annotate(context.Cause(ctx), "run"), t.stopWatchers())
+			return over()
 		case <-t.killed:
-			return t.stopWatchers()
+			return over()
 		}
 	}
 	d := driver{Task: t, changes: t.cfg.Changes.C, retries: t.cfg.Retry.C}
@@ -161,17 +170,26 @@ func (t *Task) stopWatchers() error {
 		stopWatcher("retry signals", t.cfg.Retry.Stop))
 }
 
-func stopWatcher(what string, stop func() error) (err error) {
+// stopWatcher calls stop in a goroutine of its own, as it is the host's and may
+// end that.
+func stopWatcher(what string, stop func() error) error {
 	if stop == nil {
 		return nil
 	}
-	defer func() {
-		if r := recover(); r != nil {
-			err = faultOf(r)
-		}
-		err = errors.Annotatef(err, "watcher of %s", what)
+	ended := make(chan error, 1)
+	go func() {
+		var err error
+		returned := false
+		defer func() {
+			if !returned {
+				err = faultOf(recover())
+			}
+			ended <- err
+		}()
+		err = stop()
+		returned = true
 	}()
-	return stop()
+	return errors.Annotatef(<-ended, "watcher of %s", what)
 }
 
 // SetHarvestMode changes the mode, at once also for what is known already
@@ -189,7 +207,7 @@ func (t *Task) SetLimits(l Limits) error {
 	if faults := l.faults(); len(faults) > 0 {
 		return &ConfigError{faults}
 	}
-	return t.set(message{kind: msgLimits, limits: l})
+	return t.set(message{kind: msgLimits, limits: &l})
 }
 
 func (t *Task) set(m message) error {
@@ -222,23 +240,24 @@ func (t *Task) lookOnce(ctx context.Context, gate map[MachineID]Action) (Report,
 		return Report{}, ErrStopped
 	default:
 	}
-	w := newWatch(gate)
+	done := make(chan struct{})
+	w := newWatch(gate, func() { close(done) })
 	t.post(message{kind: msgLook, watch: w})
 	for {
 		select {
-		case <-w.done:
+		case <-done:
 			return w.report, w.err
 		default:
 		}
 		select {
-		case <-w.done:
+		case <-done:
 		case <-t.done:
 			return Report{}, ErrStopped
 		case <-ctx.Done():
 			t.turn(message{kind: msgUnwatch, watch: w})
 			return w.report, errors.Annotate(context.Cause(ctx), "looking at the fleet")
 		case <-t.seat:
-			d := driver{Task: t, until: w}
+			d := driver{Task: t, until: w, settled: done}
 			if err := d.drive(ctx, message{kind: msgWake}); err != nil {
 				return w.report, err
 			}

@@ -119,7 +119,7 @@ func (e *engine) endShow(u *unit) {
 // reported: a broker shows progress of a start that is under way.
 func (e *engine) reported(m *message) {
 	if u := m.op.unit; u.op == m.op && u.life == lifeStarting && !e.quiet {
-		e.show(u, m.update, showPlain)
+		e.show(u, *m.update, showPlain)
 	}
 }
 

@@ -39,11 +39,11 @@ type watch struct {
 	given   map[*unit]bool       // given up for now
 	report  Report
 	err     error
-	done    chan struct{}
+	finish  func() // called once, when the wait is over
 }
 
-func newWatch(gate map[MachineID]Action) *watch {
-	return &watch{gate: gate, open: map[*unit]struct{}{}, given: map[*unit]bool{}, done: make(chan struct{})}
+func newWatch(gate map[MachineID]Action, finish func()) *watch {
+	return &watch{gate: gate, open: map[*unit]struct{}{}, given: map[*unit]bool{}, finish: finish}
 }
 
 // allows says whether anybody who drives the engine wants the action.
@@ -131,7 +131,7 @@ func (e *engine) checkWatches() {
 			waiting = append(waiting, w)
 			continue
 		}
-		close(w.done)
+		w.finish()
 	}
 	clear(e.watch[len(waiting):])
 	e.watch = waiting
