@@ -64,6 +64,10 @@ func TestLeaks(t *testing.T) {
 			must(t, w.Forget("0"))
 			return w.Edit("1", func(m *provisioner.Machine) { m.Instance = "i-0" })
 		}, nil},
+		{"recorded for another machine is none", func(w *provisionertest.World) error {
+			must(t, w.Forget("0"))
+			return w.State().SetInstance(t.Context(), provisioner.InstanceRecord{Machine: "1", Instance: "i-0"})
+		}, nil},
 		{"another's is none", func(w *provisionertest.World) error {
 			return w.AddInstance(provisioner.Instance{ID: "x", Labels: other})
 		}, nil},
@@ -271,6 +275,21 @@ func TestDeedsSayWhatIsMissing(t *testing.T) {
 		if test.want == nil && test.err != nil || test.want != nil && !errors.Is(test.err, test.want) {
 			t.Errorf("%s: got %v, want %v", why, test.err, test.want)
 		}
+	}
+}
+
+// What vanishes leaves room, and an id that is taken is not given again.
+func TestVanishedAndTaken(t *testing.T) {
+	w := kind(t, provisionertest.Settings{}, 1, 1)
+	w.SetCapacity("a", 1)
+	must(t, w.Add(provisioner.Machine{ID: "1", Life: provisioner.Alive, Instance: "i-0", Zone: "a"}))
+	must(t, w.Vanish("i-0"))
+	must(t, w.Vanish("i-0"))
+	if id := start(t, w, provisioner.StartRequest{Machine: "0", Zone: "a"}); id != "i-0~2" {
+		t.Errorf("got %s, want i-0~2", id)
+	}
+	if _, err := w.Broker().Start(t.Context(), provisioner.StartRequest{Machine: "0", Zone: "a"}); !errors.Is(err, provisioner.ErrOutOfCapacity) {
+		t.Errorf("got %v, want out of capacity", err)
 	}
 }
 

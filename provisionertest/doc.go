@@ -9,7 +9,8 @@
 //	w.Load(provisionertest.NewFleet(3, 2, 0)) // machines 0 1 2, zones a b
 //	w.Inject(fault)                           // see ParseFault
 //	… run a Task with Broker: w.Broker(), State: w.State(), Changes: w.Changes() …
-//	err := w.Check()                          // leaks, doubles, wrong stops
+//	err := w.Check()                          // leaks, doubles, wrong stops, misuses
+//	left := w.Unused()                        // faults that hit nothing
 //	text := w.Transcript()                    // every call in a total order
 //
 // # Abilities

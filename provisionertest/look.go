@@ -71,7 +71,9 @@ func (w *World) ProfileChange(id provisioner.MachineID) provisioner.ProfileChang
 		if m.change == nil {
 			return provisioner.ProfileChange{}
 		}
-		return *m.change
+		change := *m.change
+		change.Profile = copyProfile(change.Profile)
+		return change
 	})
 }
 

@@ -98,5 +98,4 @@ func (w *World) endUse(c *call) {
 	for _, lock := range c.locks {
 		delete(w.inFlight, lock)
 	}
-	c.locks = nil
 }

@@ -112,6 +112,7 @@ func TestLatencyIsAboutWhatItIsSaidToBe(t *testing.T) {
 		w := provisionertest.New(provisionertest.Settings{LostReplies: provisionertest.NeverLost,
 			Latency: map[provisionertest.Call]time.Duration{provisionertest.CallStart: time.Minute, provisionertest.AnyCall: time.Second}})
 		must(t, w.Load(provisionertest.NewFleet(20, 1, 0)))
+		reads := map[time.Duration]bool{}
 		for _, m := range w.Machines() {
 			begun := time.Now()
 			start(t, w, provisioner.StartRequest{Machine: m.ID})
@@ -121,9 +122,14 @@ func TestLatencyIsAboutWhatItIsSaidToBe(t *testing.T) {
 			begun = time.Now()
 			_, err := w.State().Fleet(t.Context())
 			must(t, err)
-			if took := time.Since(begun); took < 500*time.Millisecond || took > 1500*time.Millisecond {
+			took := time.Since(begun)
+			if took < 500*time.Millisecond || took > 1500*time.Millisecond {
 				t.Errorf("a read took %v, want about 1s", took)
 			}
+			reads[took] = true
+		}
+		if len(reads) != 20 {
+			t.Errorf("20 equal reads took only %d different times", len(reads))
 		}
 	})
 }
@@ -272,6 +278,16 @@ func TestNewFleet(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+	w := provisionertest.New(provisionertest.Settings{Kind: true})
+	must(t, w.Load(got))
+	groups, err := w.State().Groups(t.Context(), "3")
+	must(t, err)
+	if diff := cmp.Diff(want.Groups[1], groups[0].Group); diff != "" {
+		t.Errorf("loaded:\n%s", diff)
+	}
+	if err := w.Load(got); !errors.Is(err, errors.AlreadyExists) {
+		t.Errorf("loaded twice: got %v, want AlreadyExists", err)
 	}
 	seen := map[provisioner.ZoneName]bool{}
 	for _, z := range provisionertest.NewFleet(0, 100, 0).Zones {

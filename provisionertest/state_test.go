@@ -1,13 +1,16 @@
 package provisionertest_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/google/go-cmp/cmp"
 	"github.com/juju/errors"
 
 	"github.com/seed81ba69f2/provisioner"
+	"github.com/seed81ba69f2/provisioner/constraints"
 	"github.com/seed81ba69f2/provisioner/instancecfg"
 	"github.com/seed81ba69f2/provisioner/provisionertest"
 )
@@ -129,42 +132,48 @@ func TestReadsGiveEachMachineItsResult(t *testing.T) {
 }
 
 func TestSnapshotsAreCopies(t *testing.T) {
-	cores := uint64(2)
-	info := provisioner.StartInfo{
-		Instance:     instancecfg.Info{Tags: map[string]string{"k": "v"}, Jobs: []instancecfg.Job{"j"}},
-		Subnets:      []provisioner.SpaceSubnets{{Space: "s", Subnets: []provisioner.SubnetZones{{Subnet: "n", Zones: []provisioner.ZoneName{"a"}}}}},
-		Volumes:      []provisioner.Volume{{ID: "v", Tags: map[string]string{"k": "v"}}},
-		RootDisk:     &provisioner.RootDisk{SizeM: 1},
-		EndpointBind: map[string]string{"e": "s"},
-		Profiles:     []string{"p"},
+	make := func() provisioner.StartInfo {
+		cores := uint64(2)
+		return provisioner.StartInfo{
+			Constraints:  constraints.Value{Cores: &cores, Zones: []string{"a"}},
+			Instance:     instancecfg.Info{Tags: map[string]string{"k": "v"}, Jobs: []instancecfg.Job{"j"}, UserData: instancecfg.Hide(map[string]any{"k": "v"})},
+			Group:        provisioner.Group{Key: "g", Members: []provisioner.MachineID{"0", "1"}},
+			Subnets:      []provisioner.SpaceSubnets{{Space: "s", Subnets: []provisioner.SubnetZones{{Subnet: "n", Zones: []provisioner.ZoneName{"a"}}}}},
+			Volumes:      []provisioner.Volume{{ID: "v", Tags: map[string]string{"k": "v"}}},
+			RootDisk:     &provisioner.RootDisk{SizeM: 1},
+			EndpointBind: map[string]string{"e": "s"},
+			Profiles:     []string{"p"},
+		}
 	}
-	info.Constraints.Cores, info.Constraints.Zones = &cores, []string{"a"}
+	spoil := func(s provisioner.StartInfo) {
+		*s.Constraints.Cores, s.Constraints.Zones[0] = 9, "x"
+		s.Instance.Tags["k"], s.Instance.Jobs[0], s.Instance.UserData.Reveal()["k"] = "x", "x", "x"
+		s.Group.Members[0] = "x"
+		s.Subnets[0].Subnets[0].Zones[0] = "x"
+		s.Volumes[0].Tags["k"], s.RootDisk.SizeM = "x", 9
+		s.EndpointBind["e"], s.Profiles[0] = "x", "x"
+	}
 	w := kind(t, provisionertest.Settings{}, 2, 1)
-	must(t, w.SetStartInfo("0", info))
-	w.SetGroup("g", "0", "1")
 	read := func() provisioner.StartInfo {
 		infos, err := w.State().StartInfo(t.Context(), "0")
 		must(t, err)
 		return infos[0].Info
 	}
-	want := read()
-	for _, s := range []provisioner.StartInfo{info, read()} {
-		s.Instance.Tags["k"], s.Instance.Jobs[0] = "x", "x"
-		s.Subnets[0].Subnets[0].Zones[0] = "x"
-		s.Volumes[0].Tags["k"] = "x"
-		s.RootDisk.SizeM, *s.Constraints.Cores, s.Constraints.Zones[0] = 9, 9, "x"
-		s.EndpointBind["e"], s.Profiles[0] = "x", "x"
-		if len(s.Group.Members) > 0 {
-			s.Group.Members[0] = "x"
+	given := make()
+	must(t, w.SetStartInfo("0", given))
+	spoil(given)
+	spoil(read())
+	if diff := cmp.Diff(make(), read()); diff != "" {
+		t.Error(diff)
+	}
+	w.SetGroup("h", "0", "1")
+	for range 2 {
+		groups, err := w.State().Groups(t.Context(), "0")
+		must(t, err)
+		if diff := cmp.Diff(provisioner.Group{Key: "h", Members: []provisioner.MachineID{"0", "1"}}, groups[0].Group); diff != "" {
+			t.Error(diff)
 		}
-	}
-	if diff := cmp.Diff(want, read()); diff != "" {
-		t.Error(diff)
-	}
-	groups, err := w.State().Groups(t.Context(), "0")
-	must(t, err)
-	if diff := cmp.Diff(provisioner.Group{Key: "g", Members: []provisioner.MachineID{"0", "1"}}, groups[0].Group); diff != "" {
-		t.Error(diff)
+		groups[0].Group.Members[0] = "x"
 	}
 
 	zones, err := w.Broker().Zones(t.Context())
@@ -177,10 +186,21 @@ func TestSnapshotsAreCopies(t *testing.T) {
 	}
 
 	req := provisioner.StartRequest{Machine: "0", Profiles: []string{"p"}, Labels: provisioner.Labels{Token: "t"}}
-	start(t, w, req)
+	id := start(t, w, req)
 	req.Profiles[0] = "x"
+	w.Request("0").Profiles[0] = "x"
 	if diff := cmp.Diff([]string{"p"}, w.Request("0").Profiles); diff != "" {
 		t.Error(diff)
+	}
+	rec := provisioner.InstanceRecord{Machine: "0", Instance: id, Network: []provisioner.NetworkInterface{{Addresses: []string{"a"}}},
+		Attachments: []provisioner.VolumeAttachmentResult{{PlanAttributes: map[string]string{"k": "v"}}}}
+	must(t, w.State().SetInstance(t.Context(), rec))
+	rec.Network[0].Addresses[0], rec.Attachments[0].PlanAttributes["k"] = "x", "x"
+	if got := w.Recorded("0"); got.Network[0].Addresses[0] != "a" || got.Attachments[0].PlanAttributes["k"] != "v" {
+		t.Errorf("got %v", got)
+	}
+	if got := w.Recorded("1"); got.Instance != "" || w.Request("1").Machine != "" || w.Recorded("9").Machine != "" {
+		t.Errorf("got %v, want nothing of a machine that was not started", got)
 	}
 }
 
@@ -320,20 +340,28 @@ func TestSparedStore(t *testing.T) {
 func TestProfileState(t *testing.T) {
 	w := kind(t, provisionertest.Settings{}, 2, 0)
 	s, ctx := w.State(), t.Context()
-	change := provisioner.ProfileChange{Machine: "0", Old: "p", Profile: &provisioner.Profile{Name: "q", Devices: map[string]map[string]string{"d": {"k": "v"}}}}
-	must(t, w.SetProfileChange(change))
+	make := func(status string) provisioner.ProfileChange {
+		return provisioner.ProfileChange{Machine: "0", Old: "p", Status: status,
+			Profile: &provisioner.Profile{Name: "q", Config: map[string]string{"k": "v"}, Devices: map[string]map[string]string{"d": {"k": "v"}}}}
+	}
+	spoil := func(c provisioner.ProfileChange) {
+		c.Profile.Name, c.Profile.Config["k"], c.Profile.Devices["d"]["k"] = "x", "x", "x"
+	}
+	given := make("")
+	must(t, w.SetProfileChange(given))
+	spoil(given)
 	got, err := s.ProfileChanges(ctx, "0", "1")
 	must(t, err)
-	if diff := cmp.Diff(change, got[0].Change); diff != "" {
+	if diff := cmp.Diff(make(""), got[0].Change); diff != "" {
 		t.Error(diff)
 	}
 	if !errors.Is(got[1].Err, errors.NotFound) {
 		t.Errorf("got %v, want NotFound", got[1].Err)
 	}
-	got[0].Change.Profile.Devices["d"]["k"] = "x"
+	spoil(got[0].Change)
 	must(t, s.SetProfileStatus(ctx, "0", "Success"))
-	change.Status = "Success"
-	if diff := cmp.Diff(change, w.ProfileChange("0")); diff != "" {
+	spoil(w.ProfileChange("0"))
+	if diff := cmp.Diff(make("Success"), w.ProfileChange("0")); diff != "" {
 		t.Error(diff)
 	}
 	must(t, s.SetProfiles(ctx, "0", []string{"q"}))
@@ -343,6 +371,9 @@ func TestProfileState(t *testing.T) {
 	for range 2 {
 		must(t, s.RemoveProfileChange(ctx, "0"))
 	}
+	if got := w.ProfileChange("0"); got.Machine != "" {
+		t.Errorf("got %v, want none", got)
+	}
 	if err := s.SetProfileStatus(ctx, "0", ""); !errors.Is(err, errors.NotFound) {
 		t.Errorf("got %v, want NotFound", err)
 	}
@@ -350,7 +381,7 @@ func TestProfileState(t *testing.T) {
 
 // LC6
 func TestLease(t *testing.T) {
-	w := kind(t, provisionertest.Settings{}, 1, 0)
+	w := kind(t, provisionertest.Settings{Clock: clock.NewMock()}, 1, 0)
 	first := w.TakeLease()
 	if !first.Held() || first.Epoch() != 1 {
 		t.Errorf("got %v %d, want a lease that is held, of epoch 1", first.Held(), first.Epoch())
@@ -378,6 +409,13 @@ func TestLease(t *testing.T) {
 	must(t, s.WriteStatus(ctx, provisioner.StatusUpdate{Machine: "0", Epoch: 2}))
 	if stale := w.StaleWrites(); len(stale) != 3 {
 		t.Errorf("got %v, want an old epoch, none, and one whose lease was dropped", stale)
+	}
+	if err := w.Check(); err == nil || !strings.Contains(err.Error(), `status 0  "" at 0s with epoch 1, which does not hold the lease`) {
+		t.Errorf("Check: got %v", err)
+	}
+	must(t, s.AddSpared(ctx, provisioner.Spared{Instance: "i"})) // carries no epoch
+	if stale := w.StaleWrites(); len(stale) != 3 {
+		t.Errorf("got %v", stale)
 	}
 	if w.TakeLease().Epoch() != 3 {
 		t.Error("epochs grow")
