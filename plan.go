@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -166,8 +167,9 @@ type hostState uint8
 
 const (
 	hostReady    hostState = iota // provisioned and alive, or not ours to see
-	hostNotReady                  // not provisioned yet
+	hostNotReady                  // not provisioned yet, or not readable
 	hostLeaving                   // dying or dead
+	hostMissing                   // not in a fleet that shows machines of its depth
 )
 
 // hostStateOf is the state of a host that is in the fleet.
@@ -222,6 +224,8 @@ func decidePending(a Action, s situation) Action {
 		a.Reason = "busy: " + string(s.phase)
 	case s.host == hostNotReady:
 		a.Reason = "waits until its host " + string(a.Was.ID.Host()) + " is provisioned"
+	case s.host == hostMissing:
+		a.Reason = "its host " + string(a.Was.ID.Host()) + " is not known"
 	case s.host == hostLeaving:
 		a.Reason = "its host " + string(a.Was.ID.Host()) + " is going away"
 	default:
@@ -345,8 +349,8 @@ type planner struct {
 	fleet    []MachineResult        // sorted by id; twins in any order
 	byID     map[MachineID]int32    // only if something has to be looked up
 	claims   map[InstanceID][]int32 // who claims the instances of dead machines
+	depth    *int                   // what least has found
 	ledger   *ledger
-	starts   []int // places in plan.Actions
 	plan     Plan
 }
 
@@ -507,21 +511,46 @@ func (pl *planner) situation(r *MachineResult) situation {
 	if r.Machine.Life == Dead {
 		s.rival = rivalOf(r.Machine, func(yield func(Machine) bool) {
 			for _, i := range pl.claims[r.Machine.Instance] {
-				if other := pl.fleet[i].Machine; other.ID != r.ID && !yield(other) {
+				other := pl.fleet[i].Machine
+				other.ID = pl.fleet[i].ID // a foreign record claims too
+				if other.ID != r.ID && !yield(other) {
 					return
 				}
 			}
 		})
 	}
 	if host := r.ID.Host(); host != "" {
-		if i, ok := pl.byID[host]; ok {
-			s.host = hostNotReady
-			if pl.checkResult(int(i)) == nil {
-				s.host = hostStateOf(pl.fleet[i].Machine)
-			}
-		}
+		s.host = pl.hostState(host)
 	}
 	return s
+}
+
+func (pl *planner) hostState(host MachineID) hostState {
+	i, ok := pl.byID[host]
+	switch {
+	case ok && pl.checkResult(int(i)) == nil:
+		return hostStateOf(pl.fleet[i].Machine)
+	case ok:
+		return hostNotReady
+	case pl.least() <= host.depth():
+		return hostMissing
+	}
+	return hostReady
+}
+
+// least is the smallest depth of the machines in the fleet. A Task may be given
+// the containers of one host alone, whose host then is not its to see.
+func (pl *planner) least() int {
+	if pl.depth == nil {
+		least := math.MaxInt
+		for i := range pl.fleet {
+			if id := pl.fleet[i].ID; id.Validate() == nil {
+				least = min(least, id.depth())
+			}
+		}
+		pl.depth = &least
+	}
+	return *pl.depth
 }
 
 // actionOrder is the order in which a pass does things (HV6, CL11).
