@@ -112,6 +112,9 @@ func (id MachineID) Top() MachineID {
 	return MachineID(top)
 }
 
+// depth is 0 for a top-level machine, 1 for a container on one, and so on.
+func (id MachineID) depth() int { return strings.Count(string(id), "/") / 2 }
+
 // Compare orders ids for people: numbers by value ("2" before "10"), a host
 // before its containers, the rest by text. The order is total.
 func (id MachineID) Compare(other MachineID) int {

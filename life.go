@@ -225,14 +225,41 @@ func (e *engine) situation(u *unit) situation {
 		})
 	}
 	if host := u.rec.ID.Host(); host != "" {
-		if h, ok := e.units[host]; ok && h.has(flagKnown) {
-			s.host = hostStateOf(h.rec)
-			if s.host == hostNotReady {
-				e.waitForHost(host, u)
-			}
+		if s.host = e.hostState(host); s.host == hostNotReady || s.host == hostMissing {
+			e.waitForHost(host, u)
 		}
 	}
 	return s
+}
+
+// hostState is the engine's form of planner.hostState.
+func (e *engine) hostState(host MachineID) hostState {
+	h := e.units[host]
+	switch {
+	case h != nil && h.has(flagKnown):
+		return hostStateOf(h.rec)
+	case h != nil && h.has(flagNamed):
+		return hostNotReady
+	}
+	for _, n := range e.depths[:min(len(e.depths), host.depth()+1)] {
+		if n > 0 {
+			return hostMissing
+		}
+	}
+	return hostReady
+}
+
+// named counts a unit in its depth once a reading has named it.
+func (e *engine) named(u *unit) {
+	if u.has(flagNamed) {
+		return
+	}
+	u.set(flagNamed)
+	d := u.rec.ID.depth()
+	for len(e.depths) <= d {
+		e.depths = append(e.depths, 0)
+	}
+	e.depths[d]++
 }
 
 func (e *engine) waitForHost(host MachineID, u *unit) {
@@ -246,11 +273,14 @@ func (e *engine) waitForHost(host MachineID, u *unit) {
 
 // hostReady decides anew about the containers that waited for their host.
 func (e *engine) hostReady(host *unit) {
-	waiting, ok := e.children[host.rec.ID]
-	if !ok || hostStateOf(host.rec) == hostNotReady {
-		return
+	if hostStateOf(host.rec) != hostNotReady {
+		e.wakeChildren(host.rec.ID)
 	}
-	delete(e.children, host.rec.ID)
+}
+
+func (e *engine) wakeChildren(host MachineID) {
+	waiting := e.children[host]
+	delete(e.children, host)
 	for _, u := range waiting {
 		if e.units[u.rec.ID] == u {
 			e.consider(u)
@@ -314,11 +344,14 @@ func (e *engine) forget(u *unit) {
 		e.agenda.Drop(&u.reread.item)
 	}
 	delete(e.units, u.rec.ID)
-	delete(e.children, u.rec.ID)
 	e.lives[u.life]--
+	if u.has(flagNamed) {
+		e.depths[u.rec.ID.depth()]--
+	}
 	if u.has(flagKnown) {
 		e.tell(Event{Kind: EventForgotten, Machine: u.rec.ID})
 	}
+	e.wakeChildren(u.rec.ID)
 }
 
 func (e *engine) claim(u *unit) {

@@ -192,6 +192,9 @@ func (e *engine) applyResult(u *unit, r *MachineResult, seq uint64) {
 		return // a newer reading, or our own writing, was first
 	}
 	err := checkResult(r)
+	if !errors.Is(err, errors.NotFound) {
+		e.named(u)
+	}
 	switch {
 	case err == nil:
 		u.seq = seq
