@@ -41,6 +41,7 @@ func TestInputErrors(t *testing.T) {
 		{"two of them", "{\"machines\": []}\n{\"machines\": []}", "FILE:1: a second JSON value begins: want one fleet in a file"},
 		{"a wrong fleet file", "{\"machines\": [\n {\"id\": \"0\"},\n {\"id\": \"1\", \"lief\": \"dead\"}]}",
 			"FILE:3: machines[1].lief: unknown key: want id, life, instance, zone, keep, status, instance-status, note, group or zones"},
+		{"a key with control characters", `{"machines": [], "\u001b[2J": 1}`, "FILE:1:  [2J: unknown key: want title, harvest, zones, machines, instances or trouble"},
 		{"a wrong fleet file behind a notice", "hello\n{\"machines\": [{\"id\": \"0\", \"life\": \"\"}]}", `FILE:2: machines[0].life: "": want alive, dying, dead`},
 	} {
 		t.Run(test.why, func(t *testing.T) {

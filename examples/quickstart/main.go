@@ -57,11 +57,11 @@ func run(args []string, stdin io.Reader, out screen, stderr io.Writer) int {
 	}
 	f, err := readFleet(flags.Arg(0), stdin)
 	if err != nil {
-		fmt.Fprintf(stderr, "quickstart: %v\n", err)
+		fmt.Fprintf(stderr, "quickstart: %s\n", clean(err.Error()))
 		return 1
 	}
 	if err := show(context.Background(), f, *plan, *asJSON, out); err != nil {
-		fmt.Fprintf(stderr, "quickstart: %v\n", err)
+		fmt.Fprintf(stderr, "quickstart: %s\n", clean(err.Error()))
 		return 1
 	}
 	return 0

@@ -255,6 +255,15 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// What a file says can't steer the terminal.
+func TestControlCharacters(t *testing.T) {
+	const in = `{"title": "a\u001b[2Jb", "zones": [{"name": "z\u0007\u009b"}], "machines": [{"id": "0", "group": "g\u001b"}, {"id": "1", "zones": ["\u001bx"]}]}`
+	out, _, status := command(t, in, "-")
+	if status != 0 || strings.ContainsFunc(out, func(r rune) bool { return r < ' ' && r != '\n' || r >= 0x7f && r < 0xa0 }) {
+		t.Errorf("status %d, output %q: want no control characters", status, out)
+	}
+}
+
 // A kubernetes model is no error: there just is nothing to do.
 func TestKubernetes(t *testing.T) {
 	const in = `{"model":{"name":"k","type":"caas"},"machines":{},"applications":{"a":{"units":{"a/0":{}}}}}`

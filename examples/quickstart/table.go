@@ -175,7 +175,7 @@ func (r *report) writeGroups(out screen) {
 	slices.Sort(groups)
 	t := table{head: []string{"GROUP"}}
 	for _, z := range r.Zones {
-		t.head = append(t.head, string(z.Name))
+		t.head = append(t.head, clean(string(z.Name)))
 	}
 	for _, g := range groups[:min(fewGroups, len(groups))] {
 		cells := []string{g}

@@ -1,6 +1,7 @@
 package jujustatus_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -181,6 +182,10 @@ func TestOddMachines(t *testing.T) {
 		},
 		{
 			why: "an empty zone", machine: `{"hardware":"arch=amd64 availability-zone= mem=1M",` + running + `}`, want: runs,
+		},
+		{
+			why: "hardware of a machine without an instance places nothing", machine: `{"hardware":"availability-zone=old",` + pending + `}`, want: waits,
+			warnings: []string{guess},
 		},
 		{
 			why: "a quote that does not end", machine: `{"hardware":"availability-zone=\"east wing",` + running + `}`,
@@ -380,6 +385,63 @@ func TestConstraints(t *testing.T) {
 	if diff := cmp.Diff([]provisioner.Zone{{Name: "a", Available: true}, {Name: "b 2", Available: true}}, f.Zones); diff != "" {
 		t.Errorf("zones (-want +got):\n%s", diff)
 	}
+}
+
+// Whatever single value of a machine is spoilt, the others are read as before,
+// and a machine that has an instance is not started for it.
+func TestOneSpoiltValue(t *testing.T) {
+	const name = "03-pending-failed.json"
+	data, err := os.ReadFile(filepath.Join(testdata, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := decode(t, string(data))
+	var root map[string]any
+	if err := json.Unmarshal(data, &root); err != nil {
+		t.Fatal(err)
+	}
+	for id, machine := range root["machines"].(map[string]any) {
+		spoil(machine.(map[string]any), func(path string) {
+			spoilt, err := json.Marshal(root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			after := decode(t, string(spoilt))
+			if diff := cmp.Diff(others(before, id), others(after, id), cmp.Comparer(func(a, b error) bool { return text(a) == text(b) })); diff != "" {
+				t.Errorf("%s: machine %s, %s: others changed (-before +after):\n%s", name, id, path, diff)
+			}
+			for _, m := range after.Machines {
+				was := before.Find(m.Record.ID)
+				starts := m.Err == nil && provisioner.Classify(m.Record).Class == provisioner.ClassPending
+				if starts && m.Record.Instance == "" && was.Record.Instance != "" && !strings.Contains(path, "instance-id = null") && !strings.Contains(path, "instance-id = \"\"") {
+					t.Errorf("%s: machine %s, %s: %s has an instance and would be started", name, id, path, m.Record.ID)
+				}
+			}
+		})
+	}
+}
+
+// spoil puts something else in the place of each value in turn.
+func spoil(object map[string]any, look func(path string)) {
+	for key, value := range object {
+		if key == "network-interfaces" || key == "base" {
+			continue // not looked at
+		}
+		for _, other := range []any{nil, 7.0, "", []any{"x"}, map[string]any{}, map[string]any{"status-error": "lost"}} {
+			object[key] = other
+			shown, _ := json.Marshal(other)
+			look(key + " = " + string(shown))
+		}
+		object[key] = value
+		if inner, ok := value.(map[string]any); ok {
+			spoil(inner, func(path string) { look(key + "." + path) })
+		}
+	}
+}
+
+// others are the machines that are not, and not in, the one with the id.
+func others(f fleet.Fleet, id string) []fleet.Machine {
+	return slices.DeleteFunc(slices.Clone(f.Machines), func(m fleet.Machine) bool { return string(m.Record.ID.Top()) == id })
 }
 
 func FuzzDecode(f *testing.F) {
