@@ -3,7 +3,6 @@ package provisioner
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -41,8 +40,8 @@ type engine struct {
 	batch    []*unit // have a place and wait for one bulk reading
 
 	agenda agenda.Agenda[due]
-	ops    map[*op]struct{}
-	stuck  int // operations whose time is over
+	ops    []*op // under way, in any order
+	stuck  int   // operations whose time is over
 	opID   uint64
 	lives  [lives]int // units in each life
 
@@ -188,7 +187,7 @@ func newEngine(cfg engineConfig, p Policy, l Limits) *engine {
 	e := &engine{
 		cfg: cfg, policy: p,
 		units: map[MachineID]*unit{}, claims: map[InstanceID]*unit{}, children: map[MachineID][]*unit{},
-		ops: map[*op]struct{}{}, ledger: newLedger(p.Tie), reaper: newReaper(),
+		ledger: newLedger(p.Tie), reaper: newReaper(),
 		quiet: true, // until somebody drives it
 	}
 	e.resize(l)
@@ -331,6 +330,7 @@ func laneKey(id MachineID) string { return string(id.Host()) }
 // An op is one operation of the shell: one or a few host calls.
 type op struct {
 	id    uint64
+	place int // in engine.ops, counted from 1; 0: it has ended
 	kind  opKind
 	unit  *unit // whose it is; nil for a bulk one
 	units []*unit
@@ -393,15 +393,16 @@ const (
 func (e *engine) begin(o *op) {
 	e.opID++
 	o.id, o.item.Value = e.opID, o
-	e.ops[o] = struct{}{}
+	e.ops = append(e.ops, o)
+	o.place = len(e.ops)
 	e.out = append(e.out, o)
 	e.reached(o, o.phase)
 }
 
 // reached sets the deadline of the call that an operation has come to.
 func (e *engine) reached(o *op, phase opPhase) {
-	if _, ok := e.ops[o]; !ok {
-		return
+	if o.place == 0 {
+		return // it has ended
 	}
 	o.phase = phase
 	limit := e.cfg.call
@@ -449,7 +450,7 @@ const maxLate = 4
 func (e *engine) clogged(kind opKind) bool {
 	late := 0
 	if e.stuck >= maxLate {
-		for o := range e.ops {
+		for _, o := range e.ops {
 			if o.kind == kind && o.late {
 				late++
 			}
@@ -459,7 +460,7 @@ func (e *engine) clogged(kind opKind) bool {
 }
 
 func (e *engine) opsInOrder() []*op {
-	return slices.SortedFunc(maps.Keys(e.ops), func(a, b *op) int { return cmp.Compare(a.id, b.id) })
+	return slices.SortedFunc(slices.Values(e.ops), func(a, b *op) int { return cmp.Compare(a.id, b.id) })
 }
 
 // String says what the operation is doing now.
@@ -488,10 +489,13 @@ func (e *engine) release(o *op) {
 // ended routes the outcome of an operation.
 func (e *engine) ended(m *message) {
 	o := m.op
-	if _, ok := e.ops[o]; !ok {
+	if o.place == 0 {
 		return
 	}
-	delete(e.ops, o)
+	last := e.ops[len(e.ops)-1]
+	e.ops[o.place-1], last.place = last, o.place
+	e.ops[len(e.ops)-1] = nil
+	e.ops, o.place = e.ops[:len(e.ops)-1], 0
 	e.agenda.Drop(&o.item)
 	if m.note != nil {
 		e.tell(Event{Kind: EventCallFailed, Text: o.kind.String(), Err: m.note})

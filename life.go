@@ -142,6 +142,9 @@ func init() {
 	}
 }
 
+// quiet says whether nothing is under way in that life.
+func (l life) quiet() bool { return l == lifeResting || l == lifeFailed }
+
 // fire does what the table says.
 func (e *engine) fire(u *unit, v lifeEvent, m *message) {
 	if t := lifeTable[u.life][v]; t.do != nil {
@@ -152,12 +155,15 @@ func (e *engine) fire(u *unit, v lifeEvent, m *message) {
 // enter changes the life of a unit. Resting means that nothing of it is left
 // under way, so what came meanwhile is looked at now (LD6).
 func (e *engine) enter(u *unit, l life) {
-	e.lives[u.life]--
+	was := u.life
+	e.lives[was]--
 	e.lives[l]++
 	u.life = l
-	if l == lifeResting || l == lifeFailed {
+	switch {
+	case l.quiet():
 		e.agenda.Drop(&u.item)
-	} else {
+		e.ceased(u)
+	case was.quiet():
 		e.begun(u)
 	}
 }
@@ -340,6 +346,7 @@ func (e *engine) forget(u *unit) {
 	e.ledger.place(u.slot, noZone)
 	e.free = append(e.free, u.slot)
 	e.agenda.Drop(&u.item)
+	e.ceased(u)
 	if u.reread != nil {
 		e.agenda.Drop(&u.reread.item)
 	}
