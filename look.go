@@ -156,6 +156,7 @@ func (e *engine) machinesRead(o *op, m *message) {
 type reread struct {
 	units []*unit
 	tries uint8
+	err   error // why, if the record could not be read at all
 	item  agenda.Item[due]
 }
 
@@ -204,8 +205,8 @@ func (e *engine) applyResult(u *unit, r *MachineResult, seq uint64) {
 		e.gone(u)
 	default:
 		next := e.lookAgain(u, true)
-		if text := err.Error(); u.told != text {
-			u.told = text
+		told := u.reread.err
+		if u.reread.err = err; told == nil || told.Error() != err.Error() {
 			e.tell(Event{Kind: EventMachineFailed, Machine: u.rec.ID, Err: err, Next: next})
 		}
 		e.settled(u, Result{Kind: ActionLeave, Reason: "its record could not be read: " + err.Error(), Err: err})

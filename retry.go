@@ -482,10 +482,14 @@ func statusText(err error) string {
 	return text
 }
 
-// shortWait prints a wait as people say it: whole seconds from one second on.
+// shortWait prints a wait as people say it: whole seconds from one second on,
+// and whole milliseconds before.
 func shortWait(d time.Duration) time.Duration {
-	if d >= time.Second {
+	switch {
+	case d >= time.Second:
 		return d.Round(time.Second)
+	case d >= time.Millisecond:
+		return d.Round(time.Millisecond)
 	}
 	return d
 }

@@ -1,5 +1,7 @@
 package provisioner
 
+import "github.com/juju/errors"
+
 // doing is what the engine is doing about every machine that does not rest.
 func (e *engine) doing() map[MachineID]Doing {
 	doing := map[MachineID]Doing{}
@@ -22,6 +24,12 @@ func (e *engine) explain(u *unit) Explanation {
 	x.Reason, x.LastError = a.Reason, a.Err
 	if u.op != nil && u.op.late {
 		x.Reason = u.op.String() + " has timed out, and the call has not returned"
+	}
+	if u.reread != nil && u.reread.err != nil {
+		x.LastError = errors.Annotate(u.reread.err, "reading its record")
+		if !u.has(flagKnown) {
+			x.Reason = "its record has not been read yet"
+		}
 	}
 	if x.Next.IsZero() && u.reread != nil {
 		x.Next = u.reread.item.At()

@@ -227,6 +227,9 @@ func (e *engine) members(g Group) []int32 {
 func (e *engine) waitUnreachable(u *unit, err error) {
 	next := e.wake(u, e.backoff(&u.tries))
 	e.enter(u, lifeWaiting)
+	if errors.Is(err, errors.NotFound) {
+		e.read(u) // perhaps it is the machine that is gone (LD3)
+	}
 	e.tell(Event{Kind: EventMachineFailed, Machine: u.rec.ID, Err: err, Next: next})
 	e.settled(u, Result{Kind: ActionStart, Reason: "what its start needs could not be reached", Err: err})
 }

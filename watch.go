@@ -36,14 +36,14 @@ type watch struct {
 	began   bool                 // its reading of the fleet is under way, or done
 	applied bool                 // and decided about
 	open    map[*unit]struct{}   // something of them is under way
-	given   map[*unit]bool       // given up for now
+	given   map[*unit]int        // given up for now: where in the report
 	report  Report
 	err     error
 	finish  func() // called once, when the wait is over
 }
 
 func newWatch(gate map[MachineID]Action, finish func()) *watch {
-	return &watch{gate: gate, open: map[*unit]struct{}{}, given: map[*unit]bool{}, finish: finish}
+	return &watch{gate: gate, open: map[*unit]struct{}{}, given: map[*unit]int{}, finish: finish}
 }
 
 // allows says whether anybody who drives the engine wants the action.
@@ -77,7 +77,7 @@ func (e *engine) plannedZone(id MachineID) ZoneName {
 // unless it was given up before: it is tried again for ever.
 func (e *engine) begun(u *unit) {
 	for _, w := range e.watch {
-		if w.began && !w.given[u] && w.covers(u) {
+		if _, given := w.given[u]; w.began && !given && w.covers(u) {
 			w.open[u] = struct{}{}
 		}
 	}
@@ -91,18 +91,23 @@ func (e *engine) ceased(u *unit) {
 }
 
 // settled: what is under way for the unit is done, or given up for now. It is
-// told while that still counts as under way.
+// told while that still counts as under way. What is tried again after it was
+// given up is not waited for, but its last result is the one that counts.
 func (e *engine) settled(u *unit, r Result) {
 	r.Machine = u.rec.ID
 	for _, w := range e.watch {
 		_, open := w.open[u]
-		if !w.covers(u) || !open && !(w.began && r.Err != nil && !w.given[u]) {
+		at, given := w.given[u]
+		switch {
+		case !w.covers(u) || !open && !given && !(w.began && r.Err != nil):
 			continue
+		case given:
+			w.report.Results[at] = r
+			continue
+		case r.Err != nil:
+			w.given[u] = len(w.report.Results)
 		}
 		delete(w.open, u)
-		if r.Err != nil {
-			w.given[u] = true
-		}
 		w.report.Results = append(w.report.Results, r)
 	}
 }
