@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/juju/errors"
 )
 
 // An EventKind names what happened. Names and the fields that go with them are
@@ -173,10 +176,12 @@ type feed struct {
 	limit  int
 	failed func(err error) // told once, when the observer panics
 
+	behind atomic.Int64 // events that wait for it
+
 	mu      sync.Mutex
 	queue   []Event
 	spare   []Event
-	dropped int
+	dropped Event // of the kind EventsDropped; N is 0 if none was
 	running bool
 	dead    bool
 	idle    chan struct{} // closed when nothing is queued; nil while none waits
@@ -190,15 +195,13 @@ func (f *feed) put(events []Event) {
 		return
 	}
 	for _, e := range events {
-		switch {
-		case len(f.queue) >= f.limit:
-			f.dropped++
+		if f.behind.Load() >= int64(f.limit) {
+			f.dropped = Event{Kind: EventsDropped, At: e.At, N: f.dropped.N + 1}
 			continue
-		case f.dropped > 0:
-			f.queue = append(f.queue, Event{Kind: EventsDropped, At: e.At, N: f.dropped})
-			f.dropped = 0
 		}
+		f.queueDropped()
 		f.queue = append(f.queue, e)
+		f.behind.Add(1)
 	}
 	if !f.running && len(f.queue) > 0 {
 		f.running = true
@@ -206,31 +209,39 @@ func (f *feed) put(events []Event) {
 	}
 }
 
+// queueDropped puts what was missed in its place.
+func (f *feed) queueDropped() {
+	if f.dropped.N > 0 {
+		f.queue = append(f.queue, f.dropped)
+		f.behind.Add(1)
+		f.dropped = Event{}
+	}
+}
+
 func (f *feed) run() {
+	done := false
 	defer func() {
 		// A panic and a Goexit of the observer both end here with work left.
-		if r := recover(); r != nil {
-			f.cutOff(fmt.Errorf("observer panicked: %v", r))
-		} else {
-			f.cutOff(nil)
+		if !done {
+			f.cutOff(recover())
 		}
 	}()
 	for {
 		f.mu.Lock()
+		if len(f.queue) == 0 {
+			f.queueDropped()
+		}
 		batch := f.queue
 		f.queue, f.spare = f.spare[:0], nil
-		if len(batch) == 0 && f.dropped > 0 {
-			batch = []Event{{Kind: EventsDropped, N: f.dropped}}
-			f.dropped = 0
-		}
 		if len(batch) == 0 {
-			f.running = false
+			f.running, done = false, true
 			f.release()
 			f.mu.Unlock()
 			return
 		}
 		f.mu.Unlock()
 		for _, e := range batch {
+			f.behind.Add(-1)
 			f.to.Observe(e)
 		}
 		f.recycle(batch)
@@ -245,18 +256,15 @@ func (f *feed) recycle(batch []Event) {
 	f.mu.Unlock()
 }
 
-// cutOff ends a feed whose goroutine did not end by itself.
-func (f *feed) cutOff(err error) {
+// cutOff ends a feed whose observer has panicked or ended its goroutine.
+func (f *feed) cutOff(recovered any) {
 	f.mu.Lock()
-	if !f.running {
-		f.mu.Unlock()
-		return
-	}
 	f.running, f.dead, f.queue = false, true, nil
 	f.release()
 	f.mu.Unlock()
-	if err == nil {
-		err = fmt.Errorf("observer ended its goroutine")
+	err := errors.New("observer ended its goroutine")
+	if recovered != nil {
+		err = fmt.Errorf("observer panicked: %v", recovered)
 	}
 	f.failed(err)
 }

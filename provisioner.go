@@ -3,6 +3,7 @@ package provisioner
 import (
 	"context"
 	stderrors "errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,7 +106,8 @@ func (t *Task) Capabilities() []Capability { return append([]Capability(nil), t.
 // Run keeps the fleet true to its records until ctx ends, Kill is called, a
 // watcher closes, or the lease is lost; its error says which, and is nil after
 // Kill. It may be called once. When it returns the watchers are stopped and no
-// goroutine is left, save calls that are named in a *CallsOutError.
+// goroutine is left, save calls that are named in a *CallsOutError, of the host's
+// and of observers (ST14).
 func (t *Task) Run(ctx context.Context) error {
 	if t.engine == nil {
 		return ErrNotNew
@@ -160,7 +162,37 @@ func (t *Task) run(ctx context.Context) error {
 		first = append(first, message{kind: msgLook})
 	}
 	err := d.drive(ctx, first...)
-	return stderrors.Join(err, t.stopWatchers())
+	return stderrors.Join(err, t.stopWatchers(), t.drain())
+}
+
+// drain waits until the observers have been told everything, at most for
+// ShutdownGrace, and names those that have not.
+func (t *Task) drain() error {
+	var out []string
+	var late <-chan time.Time
+	if t.cfg.ShutdownGrace > 0 {
+		timer := t.cfg.Clock.Timer(t.cfg.ShutdownGrace)
+		defer timer.Stop()
+		late = timer.C
+	}
+	for i, f := range t.feeds {
+		drained := f.drained()
+		if len(out) == 0 && late != nil {
+			select {
+			case <-drained:
+			case <-late:
+			}
+		}
+		select {
+		case <-drained:
+		default:
+			out = append(out, fmt.Sprintf("observer %d", i))
+		}
+	}
+	if out == nil {
+		return nil
+	}
+	return &CallsOutError{Calls: out}
 }
 
 // stopWatchers releases the watchers, once, whatever they do.
