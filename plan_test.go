@@ -3,8 +3,6 @@ package provisioner_test
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -93,7 +91,8 @@ func TestMakePlan(t *testing.T) {
 			provisioner.Policy{}, []string{"stop 3 i-3"}},
 		{"HV5: never what another machine claims that is alive", provisioner.Snapshot{Fleet: fleet(deadMachine("3", "i-3"), runningMachine("9", "i-3", ""))}, provisioner.Policy{}, nil},
 		{"HV5: or dying", provisioner.Snapshot{Fleet: fleet(deadMachine("3", "i-3"), provisioner.Machine{ID: "9", Life: provisioner.Dying, Instance: "i-3"})}, provisioner.Policy{}, nil},
-		{"HV3, HV5: nor what another dead machine keeps", provisioner.Snapshot{Fleet: fleet(deadMachine("4", "i-3"), kept)}, provisioner.Policy{}, []string{"remove 3"}},
+		{"HV3, HV5: nor what another dead machine keeps", provisioner.Snapshot{Fleet: fleet(deadMachine("1", "i-3"), kept)}, provisioner.Policy{}, []string{"remove 3"}},
+		{"HV3, HV5: nor what another may keep", provisioner.Snapshot{Fleet: fleet(deadMachine("1", "i-3"), keepUnread)}, provisioner.Policy{}, nil},
 		{"HV7: nothing is stopped twice at once", provisioner.Snapshot{Fleet: fleet(deadMachine("3", "i-3"), deadMachine("10", "i-3"))}, provisioner.Policy{}, []string{"stop 3 i-3"}},
 		{"HV7: what is being stopped or removed is left to that", provisioner.Snapshot{
 			Fleet: fleet(deadMachine("3", "i-3"), deadMachine("4", "")),
@@ -125,6 +124,7 @@ func TestMakePlan(t *testing.T) {
 		{"nor on one that could not be read", provisioner.Snapshot{Fleet: append(fleet(pendingMachine("1/lxd/0")), provisioner.MachineResult{ID: "1", Err: errors.New("down")})}, provisioner.Policy{}, nil},
 		{"a container in a container waits for that", provisioner.Snapshot{Fleet: fleet(runningMachine("1", "i-1", ""), pendingMachine("1/kvm/0"), pendingMachine("1/kvm/0/lxd/0"))},
 			provisioner.Policy{}, []string{"start 1/kvm/0"}},
+		{"a host that is missing among its like is gone", provisioner.Snapshot{Fleet: fleet(runningMachine("2", "i-2", ""), pendingMachine("1/lxd/0"), pendingMachine("2/kvm/0/lxd/0"))}, provisioner.Policy{}, nil},
 		{"a Task that serves only the containers of a host sees no host", provisioner.Snapshot{Fleet: fleet(pendingMachine("1/lxd/0"))}, provisioner.Policy{}, []string{"start 1/lxd/0"}},
 
 		{"AZ1: no zones: starts carry none", provisioner.Snapshot{Fleet: fleet(pendingMachine("2"))}, provisioner.Policy{}, []string{"start 2"}},
@@ -175,7 +175,7 @@ func TestMakePlanReasons(t *testing.T) {
 			runningMachine("0", "i-0", "a"), pendingMachine("0/lxd/0"), runningMachine("0/lxd/1", "c-1", ""),
 			pendingMachine("1"), pendingMachine("1/lxd/0"), provisioner.Machine{ID: "2", Life: provisioner.Dying},
 			shared, runningMachine("30", "i-3", ""), kept, unclear,
-			pendingMachine("6"), pendingMachine("7"), pendingMachine("8"), pendingMachine("8"), provisioner.Machine{ID: "9", Life: provisioner.Dying, Instance: "i-9"}, pendingMachine("9/lxd/0"),
+			pendingMachine("6"), pendingMachine("7"), pendingMachine("8"), pendingMachine("8"), provisioner.Machine{ID: "9", Life: provisioner.Dying, Instance: "i-9"}, pendingMachine("9/lxd/0"), pendingMachine("90/lxd/0"),
 			provisioner.Machine{ID: "10", Life: provisioner.Alive, Status: provisioner.StatusError}, pendingMachine("11"), provisioner.Machine{ID: "x/", Life: provisioner.Alive}),
 			provisioner.MachineResult{ID: "12", Machine: pendingMachine("13")},
 			provisioner.MachineResult{ID: "14", Err: errors.Unauthorizedf("machine 14")}),
@@ -205,6 +205,7 @@ func TestMakePlanReasons(t *testing.T) {
 		{"8", provisioner.FateNone, true, "its record could not be read: machine 8: given more than once in one reading: not valid", "machine 8: given more than once in one reading: not valid"},
 		{"9", provisioner.FateNone, false, "dying: its agent finishes first", ""},
 		{"9/lxd/0", provisioner.FateNone, false, "its host 9 is going away", ""},
+		{"90/lxd/0", provisioner.FateNone, false, "its host 90 is not known", ""},
 		{"10", provisioner.FateNone, false, "not provisioned and not pending: waits for a retry signal", ""},
 		{"11", provisioner.FateNone, false, "what its start needs could not be told: no group", "no group"},
 		{"12", provisioner.FateNone, true, `its record could not be read: machine 12: its record carries the id "13": not valid`, `machine 12: its record carries the id "13": not valid`},
@@ -402,266 +403,4 @@ func spread(t *testing.T, object []byte) string {
 		fields = append(fields, fmt.Sprintf(" %q: [\n%s\n ]", key, strings.Join(entries, ",\n")))
 	}
 	return "{\n" + strings.Join(fields, ",\n") + "\n}"
-}
-
-// randomSnapshot makes the same fleet from the same seed: small, and full of
-// what must not happen.
-func randomSnapshot(seed uint64, machines int) (provisioner.Snapshot, provisioner.Policy) {
-	r := rand.New(rand.NewPCG(seed, 7))
-	pick := func(n int) bool { return r.IntN(n) == 0 }
-	zone := func() provisioner.ZoneName {
-		return provisioner.ZoneName([]string{"a", "b", "c", "d", "gone", ""}[r.IntN(6)])
-	}
-	names := func() (list []provisioner.ZoneName) {
-		for range r.IntN(4) {
-			list = append(list, zone())
-		}
-		return list
-	}
-	id := func() provisioner.MachineID {
-		top := provisioner.MachineID(fmt.Sprint(r.IntN(machines + 1)))
-		switch r.IntN(12) {
-		case 0, 1, 2:
-			return top + "/lxd/" + provisioner.MachineID(fmt.Sprint(r.IntN(3)))
-		case 3:
-			return top + "/kvm/0/lxd/" + provisioner.MachineID(fmt.Sprint(r.IntN(2)))
-		case 4:
-			return []provisioner.MachineID{"", "x/", "0/lxd", "-", "web-1"}[r.IntN(5)]
-		}
-		return top
-	}
-	phases := []provisioner.Phase{provisioner.PhaseResting, provisioner.PhaseQueued, provisioner.PhasePreparing, provisioner.PhaseStarting, provisioner.PhaseWaiting, provisioner.PhaseConfirming, provisioner.PhaseUndoing,
-		provisioner.PhaseStopping, provisioner.PhaseRemoving, provisioner.PhaseResetting, provisioner.PhaseMaintaining, provisioner.PhaseFailed, "invented"}
-	s := provisioner.Snapshot{CanEnsureDead: pick(2), CanMaintain: pick(2), ZonesUnread: pick(10), Needs: map[provisioner.MachineID]provisioner.Needs{}, Doing: map[provisioner.MachineID]provisioner.Doing{}}
-	for range machines {
-		m := provisioner.Machine{ID: id(), Life: []provisioner.Life{provisioner.Alive, provisioner.Alive, provisioner.Alive, provisioner.Dying, provisioner.Dead, provisioner.Dead, "odd"}[r.IntN(7)], Keep: pick(4)}
-		if !pick(3) {
-			m.Instance = provisioner.InstanceID(fmt.Sprint("i-", r.IntN(machines*2)))
-			m.Zone = zone()
-		}
-		m.Status = []provisioner.Status{provisioner.StatusPending, provisioner.StatusPending, provisioner.StatusStarted, provisioner.StatusError, ""}[r.IntN(5)]
-		m.InstanceStatus = []provisioner.InstanceStatus{provisioner.InstanceAllocating, provisioner.InstanceRunning, provisioner.InstanceProvisioningError, ""}[r.IntN(4)]
-		if pick(6) {
-			m.Unread = provisioner.Fields(r.IntN(16))
-		}
-		result := provisioner.MachineResult{ID: m.ID, Machine: m}
-		switch r.IntN(20) {
-		case 0:
-			result.Err = errors.New("unreadable")
-		case 1:
-			result.Machine.ID = id()
-		}
-		s.Fleet = append(s.Fleet, result)
-		if pick(4) {
-			s.Doing[m.ID] = provisioner.Doing{phases[r.IntN(len(phases))], zone()}
-		}
-		if pick(2) {
-			needs := provisioner.Needs{Zones: names(), Derived: names()}
-			for range r.IntN(4) {
-				needs.Group.Members = append(needs.Group.Members, id())
-			}
-			if pick(8) {
-				needs.Err = errors.New("needless")
-			}
-			s.Needs[m.ID] = needs
-		}
-	}
-	if !pick(4) {
-		for _, z := range []provisioner.ZoneName{"a", "b", "c", "d"} {
-			if !pick(4) {
-				s.Zones = append(s.Zones, provisioner.Zone{z, !pick(4)})
-			}
-		}
-	}
-	for i := range machines {
-		if pick(2) {
-			s.Listing.Instances = append(s.Listing.Instances, provisioner.Instance{ID: provisioner.InstanceID(fmt.Sprint("i-", i)), Zone: zone()})
-		}
-	}
-	return s, provisioner.Policy{Harvest: provisioner.HarvestMode(r.IntN(4)), Tie: provisioner.TieBreak(r.IntN(2))}
-}
-
-func FuzzMakePlan(f *testing.F) {
-	for seed := range uint64(40) {
-		f.Add(seed, int(seed*seed%60))
-	}
-	f.Fuzz(func(t *testing.T, seed uint64, machines int) {
-		if machines < 0 || machines > 80 {
-			t.Skip()
-		}
-		s, policy := randomSnapshot(seed, machines)
-		plan := provisioner.MakePlan(s, policy)
-		if untouched, _ := randomSnapshot(seed, machines); !reflect.DeepEqual(untouched, s) {
-			t.Fatal("the snapshot was changed")
-		}
-		everyMachineOnce(t, s, plan)
-		nothingForbidden(t, s, policy, plan)
-		startsAreSound(t, s, plan)
-		inOrder(t, plan)
-
-		shuffled := s
-		r := rand.New(rand.NewPCG(seed, 8))
-		shuffled.Fleet = slices.Clone(s.Fleet)
-		r.Shuffle(len(shuffled.Fleet), func(i, j int) {
-			shuffled.Fleet[i], shuffled.Fleet[j] = shuffled.Fleet[j], shuffled.Fleet[i]
-		})
-		shuffled.Listing.Instances = slices.Clone(s.Listing.Instances)
-		slices.Reverse(shuffled.Listing.Instances)
-		again := provisioner.MakePlan(shuffled, policy)
-		one, err := json.Marshal(plan)
-		other, err2 := json.Marshal(again)
-		if err != nil || err2 != nil {
-			t.Fatal(err, err2)
-		}
-		if diff := cmp.Diff(string(one), string(other)); diff != "" {
-			t.Fatalf("the order of the fleet or the listing matters:\n%s", diff)
-		}
-		if diff := cmp.Diff(plan.String(), again.String()); diff != "" {
-			t.Fatal(diff)
-		}
-		slices.Reverse(shuffled.Zones)
-		moved := provisioner.MakePlan(shuffled, policy)
-		if diff := cmp.Diff(brief(plan.Actions), brief(moved.Actions)); diff != "" {
-			t.Fatalf("AZ5: the order of the zones matters:\n%s", diff)
-		}
-	})
-}
-
-func everyMachineOnce(t *testing.T, s provisioner.Snapshot, plan provisioner.Plan) {
-	t.Helper()
-	times := map[provisioner.MachineID]int{}
-	for _, r := range s.Fleet {
-		times[r.ID] = 0
-	}
-	for _, a := range slices.Concat(plan.Actions, plan.Left) {
-		if _, ok := times[a.Was.ID]; !ok {
-			t.Fatalf("machine %q came from nowhere", a.Was.ID)
-		}
-		if times[a.Was.ID]++; a.Reason == "" {
-			t.Fatalf("HV13: no reason: %+v", a)
-		}
-	}
-	for id, n := range times {
-		if n != 1 {
-			t.Fatalf("machine %q is in the plan %d times:\n%v", id, n, plan)
-		}
-	}
-	for _, a := range plan.Left {
-		if a.Kind != provisioner.ActionLeave || a.Zone != "" {
-			t.Fatalf("left alone: %+v", a)
-		}
-	}
-}
-
-// nothingForbidden holds what is stopped and removed to HV2–HV7.
-func nothingForbidden(t *testing.T, s provisioner.Snapshot, policy provisioner.Policy, plan provisioner.Plan) {
-	t.Helper()
-	stopped := map[provisioner.InstanceID]bool{}
-	for _, a := range plan.Actions {
-		m := a.Was
-		if a.Err != nil || a.LookAgain {
-			t.Fatalf("done without knowing: %+v", a)
-		}
-		if p := s.Doing[m.ID].Phase; a.Kind != provisioner.ActionCancel && p != provisioner.PhaseResting && p != provisioner.PhaseFailed {
-			t.Fatalf("LD6: %s of a machine that is %s", a.Kind, p)
-		}
-		switch a.Kind {
-		case provisioner.ActionStop:
-			if m.Life != provisioner.Dead || m.Instance == "" || m.Unread.Has(provisioner.FieldInstance) || !policy.Harvest.Destroyed() {
-				t.Fatalf("HV2: in mode %v stopped %+v", policy.Harvest, m)
-			}
-			if m.Keep || m.Unread.Has(provisioner.FieldKeep) {
-				t.Fatalf("HV3: stopped %+v", m)
-			}
-			if stopped[m.Instance] {
-				t.Fatalf("HV7: %s is stopped twice", m.Instance)
-			}
-			stopped[m.Instance] = true
-			for _, r := range s.Fleet {
-				o := r.Machine
-				claims := r.Err == nil && o.Instance == m.Instance && !o.Unread.Has(provisioner.FieldInstance) && r.ID != m.ID && r.ID != ""
-				if claims && (o.Life != provisioner.Dead || o.Keep || o.Unread.Has(provisioner.FieldKeep)) {
-					t.Fatalf("HV5: %s is stopped, and %+v has it", m.Instance, r)
-				}
-			}
-		case provisioner.ActionRemove:
-			settled := m.Instance == "" || m.Keep || !policy.Harvest.Destroyed()
-			if m.Unread.Has(provisioner.FieldInstance) || !settled {
-				t.Fatalf("HV6: removed %+v", m)
-			}
-			if m.Life != provisioner.Dead && !(m.Life == provisioner.Dying && m.Instance == "" && a.EnsureDead && s.CanEnsureDead) {
-				t.Fatalf("CL3: removed %+v", a)
-			}
-		case provisioner.ActionMaintain:
-			if m.Life != provisioner.Alive || m.Instance == "" || !m.ID.IsContainer() || !s.CanMaintain {
-				t.Fatalf("CL7: upkeep of %+v", m)
-			}
-		case provisioner.ActionCancel:
-			if m.Life == provisioner.Alive && m.Instance == "" {
-				t.Fatalf("ST13: cancelled the start of %+v", m)
-			}
-		case provisioner.ActionStart:
-		default:
-			t.Fatalf("to do: %+v", a)
-		}
-	}
-}
-
-func startsAreSound(t *testing.T, s provisioner.Snapshot, plan provisioner.Plan) {
-	t.Helper()
-	records := map[provisioner.MachineID]provisioner.Machine{}
-	for _, r := range s.Fleet {
-		if records[r.ID] = r.Machine; r.Err != nil {
-			records[r.ID] = provisioner.Machine{ID: r.ID}
-		}
-	}
-	for _, a := range plan.Actions {
-		if a.Kind != provisioner.ActionStart {
-			continue
-		}
-		m, needs := a.Was, s.Needs[a.Was.ID]
-		if m.Life != provisioner.Alive || m.Instance != "" || m.Unread.Has(provisioner.FieldInstance) || s.ZonesUnread || needs.Err != nil {
-			t.Fatalf("CL4: started %+v", m)
-		}
-		if host, ok := records[m.ID.Host()]; ok && m.ID.IsContainer() && (host.Life != provisioner.Alive || host.Instance == "") {
-			t.Fatalf("started %s on %+v", m.ID, host)
-		}
-		if m.ID.IsContainer() || len(s.Zones) == 0 {
-			if a.Zone != "" {
-				t.Fatalf("AZ1: %+v", a)
-			}
-			continue
-		}
-		if !slices.Contains(s.Zones, provisioner.Zone{a.Zone, true}) ||
-			len(needs.Zones) > 0 && !slices.Contains(needs.Zones, a.Zone) ||
-			len(needs.Derived) > 0 && !slices.Contains(needs.Derived, a.Zone) {
-			t.Fatalf("AZ4: %v with %+v among %v", a, needs, s.Zones)
-		}
-	}
-	sum := 0
-	for _, z := range plan.Zones {
-		sum += z.Machines
-	}
-	if sum > len(s.Fleet) {
-		t.Fatalf("AZ7: %d machines counted of %d", sum, len(s.Fleet))
-	}
-}
-
-func inOrder(t *testing.T, plan provisioner.Plan) {
-	t.Helper()
-	kinds := []provisioner.ActionKind{provisioner.ActionCancel, provisioner.ActionStop, provisioner.ActionRemove, provisioner.ActionMaintain, provisioner.ActionStart}
-	if !slices.IsSortedFunc(plan.Actions, func(a, b provisioner.Action) int {
-		if c := slices.Index(kinds, a.Kind) - slices.Index(kinds, b.Kind); c != 0 {
-			return c
-		}
-		if a.Kind == provisioner.ActionStop {
-			return strings.Compare(string(a.Was.Instance), string(b.Was.Instance))
-		}
-		return a.Was.ID.Compare(b.Was.ID)
-	}) {
-		t.Fatalf("HV6, HV8, CL11: out of order:\n%v", plan)
-	}
-	if !slices.IsSortedFunc(plan.Left, func(a, b provisioner.Action) int { return a.Was.ID.Compare(b.Was.ID) }) {
-		t.Fatalf("out of order:\n%v", plan)
-	}
 }
