@@ -295,6 +295,9 @@ func TestIntents(t *testing.T) {
 	swap("nothing is stored, something expected", second, first, errors.AlreadyExists)
 	swap("nothing is stored", provisioner.Intent{}, first, nil)
 	swap("something is stored, nothing expected", provisioner.Intent{}, second, errors.AlreadyExists)
+	later := first
+	later.At = first.At.Add(1)
+	swap("what is stored, but of another time", later, second, errors.AlreadyExists)
 	sameInstant := first
 	sameInstant.At = first.At.UTC()
 	swap("what is stored, by another clock's zone", sameInstant, second, nil)
