@@ -19,8 +19,8 @@ const patience = 8 * time.Second
 
 // reconcile makes a cloud of the fleet and lets a Task look at it once: it
 // plans, and unless that is all that is wanted, does it.
-func reconcile(ctx context.Context, f fleet.Fleet, planOnly bool, live screen) (*report, error) {
-	world, err := newCloud(f)
+func reconcile(ctx context.Context, f fleet.Fleet, planOnly bool, p pace, live screen) (*report, error) {
+	world, err := newCloud(f, p.latency)
 	if err != nil {
 		return nil, err
 	}
@@ -37,6 +37,7 @@ func reconcile(ctx context.Context, f fleet.Fleet, planOnly bool, live screen) (
 			Retry:   provisioner.FixedRetry(400*time.Millisecond, 2),
 			Backoff: provisioner.FixedRetry(400*time.Millisecond, 1),
 		},
+		Limits:      p.limits,
 		EventBuffer: 1 << 20,
 	})
 	if err != nil {
@@ -101,12 +102,12 @@ func lookAgain(done provisioner.Report) bool {
 
 // newCloud makes a World of the fleet: its records are the state, the
 // instances they hold run.
-func newCloud(f fleet.Fleet) (*provisionertest.World, error) {
+func newCloud(f fleet.Fleet, latency map[provisionertest.Call]time.Duration) (*provisionertest.World, error) {
 	world := provisionertest.New(provisionertest.Settings{
 		Kind:       true,
 		Silent:     true,
 		Controller: "quickstart",
-		Latency:    latency(f),
+		Latency:    latency,
 		Traits:     provisioner.Traits{DedupesByToken: true, Labels: true, ConsistentReads: true},
 	})
 	world.SetZones(f.Zones...)
@@ -162,9 +163,15 @@ func needs(world *provisionertest.World, m fleet.Machine) error {
 	return fail(provisionertest.CallMachines, m.Err)
 }
 
-// latency makes starts slow enough to be watched, and those of a large fleet
-// quick enough to be waited for.
-func latency(f fleet.Fleet) map[provisionertest.Call]time.Duration {
+// A pace is how fast a cloud is, and how much it is asked at once.
+type pace struct {
+	latency map[provisionertest.Call]time.Duration
+	limits  provisioner.Limits
+}
+
+// watchable is for people: starts are slow enough to be watched, and those of
+// a large fleet quick enough to be waited for.
+func watchable(f fleet.Fleet) pace {
 	const lanes, most, inAll = 16, time.Second, 3 * time.Second
 	starts := 1
 	for _, m := range f.Machines {
@@ -173,10 +180,20 @@ func latency(f fleet.Fleet) map[provisionertest.Call]time.Duration {
 		}
 	}
 	start := min(most, inAll*lanes/time.Duration(starts))
-	return map[provisionertest.Call]time.Duration{
+	return pace{latency: map[provisionertest.Call]time.Duration{
 		provisionertest.CallStart: start,
 		provisionertest.CallStop:  start / 2,
 		provisionertest.AnyCall:   start / 50,
+	}}
+}
+
+// repeatable is for programs: one thing after the other, so that the same file
+// gives the same answer. Nothing is started before the zones are known, so a
+// slow list of them lets stops and removals come first.
+func repeatable() pace {
+	return pace{
+		latency: map[provisionertest.Call]time.Duration{provisionertest.CallZones: 100 * time.Millisecond},
+		limits:  provisioner.Limits{Starts: 1, ContainerStarts: 1, Stops: 1},
 	}
 }
 

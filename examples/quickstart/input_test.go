@@ -216,7 +216,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if _, err := newCloud(fleet); err != nil {
+		if _, err := newCloud(fleet, nil); err != nil {
 			t.Errorf("no cloud of an accepted fleet: %v", err)
 		}
 	})

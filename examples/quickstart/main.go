@@ -70,11 +70,11 @@ func run(args []string, stdin io.Reader, out screen, stderr io.Writer) int {
 // show decides about the fleet, does what was decided unless it is only a
 // plan, and tells of it.
 func show(ctx context.Context, f fleet.Fleet, planOnly, asJSON bool, out screen) error {
-	live := screen{Writer: io.Discard}
+	live, p := screen{Writer: io.Discard}, repeatable()
 	if !asJSON {
-		live = out
+		live, p = out, watchable(f)
 	}
-	report, err := reconcile(ctx, f, planOnly, live)
+	report, err := reconcile(ctx, f, planOnly, p, live)
 	if err != nil {
 		return err
 	}
