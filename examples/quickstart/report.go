@@ -243,6 +243,7 @@ func (x *row) explain(r *report) {
 func (r *report) sort() {
 	slices.Sort(r.Stopped)
 	slices.Sort(r.Kept)
+	r.Stopped, r.Kept = slices.Compact(r.Stopped), slices.Compact(r.Kept) // a thing may be told twice
 	slices.SortFunc(r.Zones, func(a, b zoneRow) int { return strings.Compare(string(a.Name), string(b.Name)) })
 }
 
