@@ -118,6 +118,7 @@ func playScenario(t *testing.T, text string) string {
 		out.WriteString(line + "\n")
 		if !strings.HasPrefix(trimmed, "#") {
 			block += s.do(trimmed)
+			synctest.Wait() // each deed is seen by itself, whoever runs first
 		}
 	}
 	flush()
@@ -577,6 +578,7 @@ func (s *scene) end() {
 		s.cancel()
 		<-s.ended
 	}
+	time.Sleep(time.Hour) // for calls that are stuck for a time
 }
 
 // news shows what has happened since it was asked last.
