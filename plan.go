@@ -153,6 +153,7 @@ func rivalOf(m Machine, others iter.Seq[Machine]) rival {
 	}
 	for o := range others {
 		switch {
+		case o.ID == "": // no machine's
 		case o.Life != Dead || o.Keep || o.Unread.Has(FieldKeep):
 			lower(&r.owner, o.ID)
 		case o.ID.Compare(m.ID) < 0:
@@ -177,7 +178,7 @@ func hostStateOf(host Machine) hostState {
 	switch {
 	case host.Life != Alive:
 		return hostLeaving
-	case host.Instance == "":
+	case host.Instance == "" || host.Unread.Has(FieldInstance):
 		return hostNotReady
 	}
 	return hostReady
@@ -436,7 +437,7 @@ func (pl *planner) populate() {
 		if zone == "" {
 			zone = pl.snapshot.Doing[r.ID].Zone
 		}
-		if r.ID.IsContainer() || pl.twin(i) {
+		if r.ID.IsContainer() || zone != "" && (pl.checkResult(i) != nil || r.ID.Validate() != nil) {
 			zone = ""
 		}
 		pl.ledger.place(int32(i), pl.ledger.intern(zone))
