@@ -228,6 +228,11 @@ func (e *engine) situation(u *unit) situation {
 					return
 				}
 			}
+			for _, m := range e.look.suspects {
+				if m.Instance == u.rec.Instance && m.ID != u.rec.ID && !yield(m) {
+					return
+				}
+			}
 		})
 	}
 	if host := u.rec.ID.Host(); host != "" {

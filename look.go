@@ -34,14 +34,21 @@ type lookState struct {
 	at      int
 	stage   lookStage
 
-	toRead []*unit // changed, and not yet being read
+	// Records at fault of the last whole reading, and of the one being
+	// applied. Nothing is decided by them, but an instance that one of them
+	// has is not stopped (HV5).
+	suspects, suspecting []Machine
+
+	toRead []*unit   // changed, and not yet being read
+	apart  [][]*unit // not to be read in one call with others
 	reads  int     // calls under way that read single machines
 
 	listing     *op
 	listTries   uint8
 	listRetry   moment
-	listed      bool // a listing has ended, well or not
-	unplaced    bool // some provisioned machine has no zone in its record
+	listed      bool       // a listing has ended, well or not
+	seen        []Instance // of a listing, until the records are known
+	unplaced    bool       // some provisioned machine has no zone in its record
 	unclaimed   []Instance
 	unclaimedAt uint64 // the reading that has to be newer than the listing
 }
@@ -94,12 +101,11 @@ func (e *engine) flushReads() {
 	if e.quiet || e.clogged(opMachines) {
 		return
 	}
-	for len(e.look.toRead) > 0 && e.look.reads < maxReads {
-		units := e.look.toRead
-		if len(units) > maxIDs {
-			units = units[:maxIDs]
+	for e.look.reads < maxReads {
+		units := e.nextReads()
+		if len(units) == 0 {
+			break
 		}
-		e.look.toRead = e.look.toRead[len(units):]
 		ids := make([]MachineID, len(units))
 		for i, u := range units {
 			u.drop(flagAgain)
@@ -109,9 +115,20 @@ func (e *engine) flushReads() {
 		e.look.reads++
 		e.begin(&op{kind: opMachines, units: units, seq: e.seq, req: ids})
 	}
-	if len(e.look.toRead) == 0 {
+}
+
+// nextReads takes the units of the next call that reads single machines.
+func (e *engine) nextReads() []*unit {
+	if n := len(e.look.apart); n > 0 {
+		units := e.look.apart[n-1]
+		e.look.apart = e.look.apart[:n-1]
+		return units
+	}
+	units := e.look.toRead[:min(len(e.look.toRead), maxIDs)]
+	if e.look.toRead = e.look.toRead[len(units):]; len(e.look.toRead) == 0 {
 		e.look.toRead = nil
 	}
+	return units
 }
 
 func (e *engine) machinesRead(o *op, m *message) {
@@ -120,6 +137,12 @@ func (e *engine) machinesRead(o *op, m *message) {
 		for _, u := range o.units {
 			u.drop(flagReading | flagAgain)
 		}
+		return
+	}
+	if n := len(o.units); errors.Is(m.err, ErrPanic) && n > 1 {
+		// One of them has made the call crash; it keeps no other from being read.
+		e.look.apart = append(e.look.apart, o.units[:n/2], o.units[n/2:])
+		e.tell(Event{Kind: EventCallFailed, Text: o.kind.String(), Err: m.err, Next: e.now})
 		return
 	}
 	if m.err != nil {
@@ -216,13 +239,11 @@ func (e *engine) applyResult(u *unit, r *MachineResult, seq uint64) {
 // applyRecord replaces a record. What of it could not be read stays as last
 // seen, so that a claim is not lost by a bad reading.
 func (e *engine) applyRecord(u *unit, m Machine) {
-	if u.has(flagKnown) {
-		if m.Unread.Has(FieldInstance) {
-			m.Instance, m.Zone = u.rec.Instance, u.rec.Zone
-		}
-		if m.Unread.Has(FieldKeep) {
-			m.Keep = u.rec.Keep
-		}
+	if m.Unread.Has(FieldInstance) {
+		m.Instance, m.Zone = u.rec.Instance, u.rec.Zone
+	}
+	if m.Unread.Has(FieldKeep) {
+		m.Keep = u.rec.Keep
 	}
 	e.unclaim(u)
 	if m.Instance != u.rec.Instance {
@@ -335,6 +356,7 @@ func (e *engine) workOff() {
 	}
 	if e.look.stage == stageSweep {
 		e.sweep()
+		e.placeSeen()
 		e.look.stage, e.look.at = stageConsider, 0
 		return
 	}
@@ -353,22 +375,29 @@ func (e *engine) workOff() {
 	}
 	if e.look.stage == stageApply {
 		e.look.stage, e.look.loaded = stageSweep, true
+		e.look.suspects, e.look.suspecting = e.look.suspecting, nil
 		return
 	}
 	e.lookDone()
 }
 
 func (e *engine) applyWhole(r *MachineResult) {
-	if err := r.ID.Validate(); err != nil {
+	i, all := e.look.at, e.look.results
+	err := r.ID.Validate()
+	twin := i > 0 && all[i-1].ID == r.ID || i+1 < len(all) && all[i+1].ID == r.ID
+	if claims(r) && (err != nil || twin || checkResult(r) != nil) {
+		suspect := r.Machine
+		suspect.ID = r.ID
+		e.look.suspecting = append(e.look.suspecting, suspect)
+	}
+	switch {
+	case err != nil:
 		e.tell(Event{Kind: EventMachineFailed, Machine: r.ID, Err: err})
-		return
+	case twin:
+		e.applyResult(e.unitOf(r.ID), &MachineResult{ID: r.ID, Err: twinError(r.ID)}, e.look.began)
+	default:
+		e.applyResult(e.unitOf(r.ID), r, e.look.began)
 	}
-	u, i, all := e.unitOf(r.ID), e.look.at, e.look.results
-	if i > 0 && all[i-1].ID == r.ID || i+1 < len(all) && all[i+1].ID == r.ID {
-		e.applyResult(u, &MachineResult{ID: r.ID, Err: twinError(r.ID)}, e.look.began)
-		return
-	}
-	e.applyResult(u, r, e.look.began)
 }
 
 // sweep finds the machines that a whole reading did not name.
@@ -436,14 +465,26 @@ func (e *engine) listingRead(o *op, m *message) {
 	}
 	e.look.listTries = 0
 	l, _ := m.result.(Listing)
-	for _, i := range l.Instances {
-		if u := e.claims[i.ID]; i.ID != "" && u != nil && i.Zone != "" && !u.rec.ID.IsContainer() && e.ledger.zoneOf(u.slot) == noZone && u.start == nil {
-			e.ledger.place(u.slot, e.ledger.intern(i.Zone))
-		}
+	e.look.seen = l.Instances
+	if e.look.loaded && !e.look.backlog() {
+		e.placeSeen()
 	}
 	e.look.unclaimed = FindUnknown(l, e.accounted)
 	e.look.unclaimedAt = e.seq
 	e.tellUnknown()
+}
+
+// placeSeen counts machines whose records tell no zone in the zones that the
+// listing tells (AZ2).
+func (e *engine) placeSeen() {
+	for _, i := range e.look.seen {
+		for u := e.claims[i.ID]; u != nil && i.Zone != ""; u = u.nextClaim {
+			if !u.rec.ID.IsContainer() && u.start == nil && e.ledger.zoneOf(u.slot) == noZone {
+				e.ledger.place(u.slot, e.ledger.intern(i.Zone))
+			}
+		}
+	}
+	e.look.seen = nil
 }
 
 // accounted says whether it is known why an instance is there.
