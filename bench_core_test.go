@@ -144,7 +144,8 @@ func benchFleet(machines int) Snapshot {
 	return s
 }
 
-// withNeeds and a listing make the planner look everything up.
+// benchFullFleet also has a listing, needs and work under way, which make the
+// planner look everything up.
 func benchFullFleet(machines int) Snapshot {
 	s := benchFleet(machines)
 	s.Listing.Complete = true
@@ -163,10 +164,22 @@ func benchFullFleet(machines int) Snapshot {
 	return s
 }
 
+// benchShuffledFleet is in no order, as a host may read it.
+func benchShuffledFleet(machines int) Snapshot {
+	s := benchFleet(machines)
+	r := rand.New(rand.NewPCG(1, 2))
+	r.Shuffle(machines, func(i, j int) { s.Fleet[i], s.Fleet[j] = s.Fleet[j], s.Fleet[i] })
+	return s
+}
+
 func BenchmarkMakePlan(b *testing.B) {
 	for _, machines := range []int{1_000, 10_000, 100_000} {
-		for name, s := range map[string]Snapshot{"plain": benchFleet(machines), "full": benchFullFleet(machines)} {
-			b.Run(fmt.Sprintf("machines=%d/facts=%s", machines, name), func(b *testing.B) {
+		for _, facts := range []struct {
+			name string
+			make func(machines int) Snapshot
+		}{{"plain", benchFleet}, {"full", benchFullFleet}, {"shuffled", benchShuffledFleet}} {
+			s := facts.make(machines)
+			b.Run(fmt.Sprintf("machines=%d/facts=%s", machines, facts.name), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					MakePlan(s, Policy{})

@@ -234,7 +234,7 @@ func startsAreSound(t *testing.T, s Snapshot, plan Plan) {
 		if m.Life != Alive || m.Instance != "" || m.Unread.Has(FieldInstance) || s.ZonesUnread || needs.Err != nil {
 			t.Fatalf("CL4: started %+v", m)
 		}
-		if host, ok := records[m.ID.Host()]; ok && m.ID.IsContainer() && (host.Life != Alive || host.Instance == "") {
+		if host, ok := records[m.ID.Host()]; ok && m.ID.IsContainer() && (host.Life != Alive || host.Instance == "" || host.Unread.Has(FieldInstance)) {
 			t.Fatalf("started %s on %+v", m.ID, host)
 		}
 		if m.ID.IsContainer() || len(s.Zones) == 0 {
