@@ -132,15 +132,16 @@ func TestListing(t *testing.T) {
 	const instances = `[
 		{"name":"a","status_code":103,"architecture":"x86_64","location":"m1","created_at":"2026-01-02T03:04:05Z",
 		 "config":{"user.provisioner.controller":"c","user.provisioner.machine":"7","user.provisioner.nonce":"n","user.provisioner.token":"t","user.provisioner.epoch":"3"}},
-		{"name":"b","status_code":102,"architecture":"x86_64","location":"m1","config":{"user.provisioner.epoch":"no number"}},
+		{"name":"b","status_code":102,"architecture":"x86_64","location":"m1","last_used_at":"2026-01-02T03:04:05Z","config":{"user.provisioner.epoch":"no number"}},
 		{"name":"c","status_code":112,"location":"m2","config":null},
 		{"name":"d","status_code":112,"location":"m2"},
 		{"name":"e","status_code":112,"architecture":"x86_64","location":"m3"},
-		{"name":"f","status_code":106,"architecture":"x86_64","location":"none"}]`
+		{"name":"f","status_code":106,"architecture":"x86_64","location":"none"},
+		{"name":"g","status_code":102,"architecture":"x86_64","location":"m1","last_used_at":"1970-01-01T00:00:00Z"}]`
 	created := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	a := provisioner.Instance{ID: "a", Zone: "m1", State: provisioner.InstanceUp, Created: created, Labels: fakeRequest().Labels}
 	all := provisioner.Listing{Complete: true, Failed: []provisioner.ZoneName{"m2"}, Instances: []provisioner.Instance{
-		a, {ID: "b", Zone: "m1", State: provisioner.InstanceStopped}, {ID: "e", Zone: "m3"}, {ID: "f", State: provisioner.InstanceStarting},
+		a, {ID: "b", Zone: "m1", State: provisioner.InstanceStopped}, {ID: "e", Zone: "m3"}, {ID: "f", State: provisioner.InstanceStarting}, {ID: "g", Zone: "m1", State: provisioner.InstanceStarting},
 	}}
 	b, _ := fakeBroker(t, map[string]http.HandlerFunc{"GET /1.0/instances": sync200(instances)})
 	got, err := b.Instances(t.Context())
@@ -210,6 +211,24 @@ func TestStop(t *testing.T) {
 		case !test.ok && (!errors.As(err, &stop) || len(stop.Failed) != 1 || stop.Failed["x"] == nil):
 			t.Errorf("%s: %v, want a StopError of x alone", test.why, err)
 		}
+	}
+}
+
+// A stop that was cut short goes on in LXD, which is busy with it for a while.
+func TestStopOfWhatIsBusy(t *testing.T) {
+	busy := 0
+	b, f := fakeBroker(t, map[string]http.HandlerFunc{"DELETE /1.0/instances/x": func(w http.ResponseWriter, r *http.Request) {
+		if busy++; busy == 1 {
+			failed(400, `Failed to create instance delete operation: Instance is busy running a "stop" operation`)(w, r)
+			return
+		}
+		fmt.Fprint(w, async)
+	}})
+	if err := b.Stop(t.Context(), provisioner.StopRequest{Instances: []provisioner.InstanceID{"x"}}); err != nil {
+		t.Error(err)
+	}
+	if n := f.saw("DELETE /1.0/instances/x"); n != 2 {
+		t.Errorf("deleted %d times, want 2", n)
 	}
 }
 

@@ -18,6 +18,7 @@ type instance struct {
 	StatusCode      int                          `json:"status_code"`
 	Location        string                       `json:"location"`
 	Created         time.Time                    `json:"created_at"`
+	Used            time.Time                    `json:"last_used_at"` // 1970 or nothing: never started
 	Config          map[string]string            `json:"config"`
 	Profiles        []string                     `json:"profiles"`
 	ExpandedConfig  map[string]string            `json:"expanded_config"`
@@ -36,14 +37,16 @@ const (
 // then knows the name, and nothing else.
 func (i instance) unanswered() bool { return i.StatusCode == lxdError && i.Architecture == "" }
 
+// state tells one that was made and not started yet from one that was powered
+// off.
 func (i instance) state() provisioner.InstanceState {
-	switch i.StatusCode {
-	case lxdRunning:
+	switch {
+	case i.StatusCode == lxdRunning:
 		return provisioner.InstanceUp
-	case lxdStopped:
-		return provisioner.InstanceStopped
-	case lxdStarting:
+	case i.StatusCode == lxdStarting, i.StatusCode == lxdStopped && i.Used.Unix() <= 0:
 		return provisioner.InstanceStarting
+	case i.StatusCode == lxdStopped:
+		return provisioner.InstanceStopped
 	}
 	return provisioner.InstancePresent
 }

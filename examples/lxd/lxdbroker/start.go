@@ -33,9 +33,9 @@ type imageSource struct {
 }
 
 // Start makes and starts one instance. Its name is the machine's, so LXD
-// refuses a second one: if the one that is there came of the same token it is
-// started and returned, if it is the machine's by another token the error is
-// AlreadyExists. What a start that certainly failed has made is taken away
+// refuses a second one. If the one that is there is the machine's it is started,
+// should it not run, and returned if it came of the same token; else the error
+// is AlreadyExists. What a start that certainly failed has made is taken away
 // again; if that fails, the error is Ambiguous.
 func (b *Broker) Start(ctx context.Context, req provisioner.StartRequest) (provisioner.StartResult, error) {
 	result, err := b.start(ctx, req)
@@ -88,24 +88,26 @@ func (b *Broker) create(ctx context.Context, spec newInstance, target string) er
 	return b.lxd.run(ctx, call{method: "POST", path: "/1.0/instances", query: query, body: spec})
 }
 
-// resume starts the instance that an earlier call with the same token left.
-// That call may still be at work, so no failure is final, and nothing is
-// taken away.
+// resume starts the instance that an earlier call left, if it came of the same
+// token, and if not too: it may have been cut short before it was started, and
+// whoever adopts it wants it running. That call may still be at work, so no
+// failure is final, and nothing is taken away.
 func (b *Broker) resume(ctx context.Context, req provisioner.StartRequest, name string) error {
 	there, _, err := b.instance(ctx, name)
 	if err != nil {
 		return provisioner.Ambiguous(err)
 	}
-	switch has := labelsOf(there.Config); {
-	case has.Controller != req.Labels.Controller || has.Machine != req.Machine:
+	has := labelsOf(there.Config)
+	if has.Controller != req.Labels.Controller || has.Machine != req.Machine {
 		return provisioner.ZoneIndependent(errors.Errorf("name %s is taken by an instance without our labels", name))
-	case has.Token != req.Token:
-		return provisioner.AlreadyExists(errors.Errorf("instance %s exists, of token %q", name, has.Token))
-	case there.StatusCode == lxdRunning:
-		return nil
 	}
-	if err := b.setState(ctx, name, "start"); err != nil {
-		return provisioner.Ambiguous(err)
+	if there.StatusCode != lxdRunning {
+		if err := b.setState(ctx, name, "start"); err != nil {
+			return provisioner.Ambiguous(err)
+		}
+	}
+	if has.Token != req.Token {
+		return provisioner.AlreadyExists(errors.Errorf("instance %s exists, of token %q", name, has.Token))
 	}
 	return nil
 }

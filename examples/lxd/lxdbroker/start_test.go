@@ -101,24 +101,32 @@ func TestNames(t *testing.T) {
 // is the same attempt (ST11), another one is for the library to adopt (ST19).
 func TestResume(t *testing.T) {
 	exists := ended(400, `Failed creating instance record: Add instance info to the database: This "instances" entry already exists`)
+	lost := failed(500, "Missing event connection with target cluster member")
 	for _, test := range []struct {
-		why   string
-		there http.HandlerFunc
-		state http.HandlerFunc
-		want  error // nil: started
-		not   error
+		why    string
+		there  http.HandlerFunc
+		state  http.HandlerFunc
+		starts int
+		want   error // nil: started
+		not    error
 	}{
-		{"the same token, running", there(103), failed(500, "not to be asked"), nil, nil},
-		{"the same token, made and not started", there(102), sync200("{}"), nil, nil},
-		{"started by somebody else just now", there(102), failed(400, "The instance is already running"), nil, nil},
-		{"the earlier call is at work", there(102), failed(400, `Instance is busy running a "create" operation`), provisioner.ErrAmbiguous, nil},
-		{"another token", there(103, "token", "t2"), nil, provisioner.ErrAlreadyExists, nil},
-		{"another controller", there(103, "controller", "d"), nil, provisioner.ErrZoneIndependent, provisioner.ErrAlreadyExists},
-		{"without labels", sync200(`{"status_code":103}`), nil, provisioner.ErrZoneIndependent, provisioner.ErrAlreadyExists},
-		{"gone again", failed(404, "Instance not found"), nil, provisioner.ErrAmbiguous, nil},
-		{"on a member that does not answer", failed(500, "Missing event connection with target cluster member"), nil, provisioner.ErrAmbiguous, nil},
+		{"the same token, running", there(103), nil, 0, nil, nil},
+		{"the same token, made and not started", there(102), nil, 1, nil, nil},
+		{"started by somebody else just now", there(102), failed(400, "The instance is already running"), 1, nil, nil},
+		{"the earlier call is at work", there(102), failed(400, `Instance is busy running a "create" operation`), 1, provisioner.ErrAmbiguous, nil},
+		{"another token", there(103, "token", "t2"), nil, 0, provisioner.ErrAlreadyExists, nil},
+		{"another token, made and not started", there(102, "token", "t2"), nil, 1, provisioner.ErrAlreadyExists, nil},
+		{"another token, and it does not start", there(102, "token", "t2"), failed(400, "no"), 1, provisioner.ErrAmbiguous, provisioner.ErrAlreadyExists},
+		{"another controller", there(102, "controller", "d"), nil, 0, provisioner.ErrZoneIndependent, provisioner.ErrAlreadyExists},
+		{"another machine", there(102, "machine", "8"), nil, 0, provisioner.ErrZoneIndependent, provisioner.ErrAlreadyExists},
+		{"without labels", sync200(`{"status_code":103}`), nil, 0, provisioner.ErrZoneIndependent, provisioner.ErrAlreadyExists},
+		{"gone again", failed(404, "Instance not found"), nil, 0, provisioner.ErrAmbiguous, nil},
+		{"on a member that does not answer", lost, nil, 0, provisioner.ErrAmbiguous, nil},
 	} {
 		t.Run(test.why, func(t *testing.T) {
+			if test.state == nil {
+				test.state = sync200("{}")
+			}
 			b, f := fakeBroker(t, map[string]http.HandlerFunc{post: says(202, async), wait: exists, "GET " + seven: test.there, state: test.state})
 			r, err := b.Start(t.Context(), fakeRequest())
 			if !errors.Is(err, test.want) || test.not != nil && errors.Is(err, test.not) {
@@ -126,6 +134,9 @@ func TestResume(t *testing.T) {
 			}
 			if err == nil && (r.Instance == "" || r.Zone != "m1") {
 				t.Errorf("result %+v", r)
+			}
+			if got := f.saw(state); got != test.starts {
+				t.Errorf("started %d times, want %d", got, test.starts)
 			}
 			if f.saw("DELETE "+seven) > 0 {
 				t.Error("it was deleted")

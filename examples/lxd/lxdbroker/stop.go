@@ -3,6 +3,7 @@ package lxdbroker
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/juju/errors"
 	"github.com/seed81ba69f2/provisioner"
@@ -37,8 +38,32 @@ func (b *Broker) Stop(ctx context.Context, req provisioner.StopRequest) error {
 	return nil
 }
 
+// Waits for an instance that LXD is busy with: a stop that was cut short is
+// still under way on its side.
+const (
+	busyWait  = 250 * time.Millisecond
+	busyTries = 40
+)
+
 // stopOne succeeds once the instance isn't there.
 func (b *Broker) stopOne(ctx context.Context, name string) error {
+	err := b.end(ctx, name)
+	for try := 1; isBusy(err) && try < busyTries && ctx.Err() == nil; try++ {
+		select {
+		case <-ctx.Done():
+		case <-time.After(busyWait):
+			err = b.end(ctx, name)
+		}
+	}
+	return err
+}
+
+func isBusy(err error) bool {
+	var e *APIError
+	return errors.As(err, &e) && e.says("is busy running")
+}
+
+func (b *Broker) end(ctx context.Context, name string) error {
 	if name == "" {
 		return errors.NotValidf("instance id %q:", name)
 	}

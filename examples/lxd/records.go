@@ -1,0 +1,303 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/juju/errors"
+	"github.com/seed81ba69f2/provisioner"
+	"github.com/seed81ba69f2/provisioner/constraints"
+	"github.com/seed81ba69f2/provisioner/instancecfg"
+)
+
+// A fleet is the file that says which machines there should be.
+type fleet struct {
+	Controller string                  `json:"controller"`
+	Harvest    provisioner.HarvestMode `json:"harvest"`
+	Machines   []machines              `json:"machines"`
+}
+
+// machines are some machines that are alike.
+type machines struct {
+	IDs         string         `json:"ids"`         // "7", or "0-29"
+	Constraints string         `json:"constraints"` // "cores=1 mem=64M zones=m1,m2"
+	Group       string         `json:"group"`       // those of one group are spread
+	Profiles    []string       `json:"profiles"`
+	UserData    map[string]any `json:"user-data"` // cloud-init
+}
+
+// A made is what is kept about a machine that has an instance.
+type made struct {
+	Instance provisioner.InstanceID `json:"instance"`
+	Zone     provisioner.ZoneName   `json:"zone,omitempty"`
+	Nonce    string                 `json:"nonce"`
+}
+
+// records are the State: what the fleet file wants, and what has been made,
+// which a file beside it keeps. A machine that has an instance and is no
+// longer wanted is dead.
+type records struct {
+	name  string // of the file that keeps what has been made
+	lock  *os.File
+	fleet fleet
+	want  map[provisioner.MachineID]machineSpec
+
+	mu       sync.Mutex
+	made     map[provisioner.MachineID]made
+	statuses map[provisioner.MachineID]provisioner.StatusUpdate // not kept: a new run tries again
+}
+
+type machineSpec struct {
+	constraints constraints.Value
+	machines
+}
+
+// open reads the fleet and what has been made of it, and holds a lock, so that
+// two runs never work on one fleet.
+func open(name string) (*records, error) {
+	r := &records{name: strings.TrimSuffix(name, ".json") + ".made.json"}
+	if err := readJSON(name, &r.fleet); err != nil {
+		return nil, err
+	}
+	if r.fleet.Controller == "" {
+		return nil, errors.NotValidf("%s: controller %q: want a name that no other fleet on this LXD has:", name, r.fleet.Controller)
+	}
+	var err error
+	if r.want, err = expand(r.fleet.Machines); err != nil {
+		return nil, errors.Annotate(err, name)
+	}
+	if r.lock, err = os.OpenFile(r.name+".lock", os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(r.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		r.lock.Close()
+		return nil, errors.Annotatef(err, "%s is at work already: %s", filepath.Base(os.Args[0]), name)
+	}
+	if err := readJSON(r.name, &r.made); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		r.lock.Close()
+		return nil, err
+	}
+	if r.made == nil {
+		r.made = map[provisioner.MachineID]made{}
+	}
+	r.statuses = map[provisioner.MachineID]provisioner.StatusUpdate{}
+	return r, nil
+}
+
+// close gives the lock back.
+func (r *records) close() { r.lock.Close() }
+
+func readJSON(name string, v any) error {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	return errors.Annotate(d.Decode(v), name)
+}
+
+// maxMachines bounds a fleet file, so that a slip ("0-3000000") is found out.
+const maxMachines = 10_000
+
+func expand(all []machines) (map[provisioner.MachineID]machineSpec, error) {
+	specs := map[provisioner.MachineID]machineSpec{}
+	for i, m := range all {
+		first, last, isRange := strings.Cut(m.IDs, "-")
+		from, err := strconv.ParseUint(first, 10, 31)
+		to := from
+		if isRange && err == nil {
+			to, err = strconv.ParseUint(last, 10, 31)
+		}
+		if err != nil || to < from || to-from >= maxMachines {
+			return nil, errors.NotValidf(`machines[%d].ids %q: want a number, or a range of up to %d like "0-29":`, i, m.IDs, maxMachines)
+		}
+		v, err := constraints.Parse(m.Constraints)
+		if err != nil {
+			return nil, errors.Annotatef(err, "machines[%d].constraints", i)
+		}
+		for n := from; n <= to; n++ {
+			id := provisioner.MachineID(strconv.FormatUint(n, 10))
+			if _, ok := specs[id]; ok {
+				return nil, errors.NotValidf("machines[%d].ids %q: machine %s given twice:", i, m.IDs, id)
+			}
+			specs[id] = machineSpec{v, m}
+		}
+	}
+	return specs, nil
+}
+
+// count tells how many machines that are wanted have an instance.
+func (r *records) count() (running, wanted int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id := range r.want {
+		if r.made[id].Instance != "" {
+			running++
+		}
+	}
+	return running, len(r.want)
+}
+
+// save replaces the file in one step, so that a crash leaves the old or the
+// new one. It is called with mu held: the file must not lag behind an answer.
+func (r *records) save() error {
+	data, err := json.MarshalIndent(r.made, "", "\t")
+	if err != nil {
+		return errors.Trace(err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(r.name), ".made-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // fails once it is renamed
+	_, err = f.Write(append(data, '\n'))
+	for _, step := range []func() error{f.Sync, f.Close} {
+		if e := step(); err == nil {
+			err = e
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), r.name)
+}
+
+// machine is one record, with mu held.
+func (r *records) machine(id provisioner.MachineID) provisioner.MachineResult {
+	_, wanted := r.want[id]
+	there, has := r.made[id]
+	if !wanted && !has {
+		return provisioner.MachineResult{ID: id, Err: errors.NotFoundf("machine %s", id)}
+	}
+	m := provisioner.Machine{ID: id, Life: provisioner.Alive, Instance: there.Instance, Zone: there.Zone, Status: provisioner.StatusPending}
+	if !wanted {
+		m.Life = provisioner.Dead
+	}
+	if s, ok := r.statuses[id]; ok {
+		m.InstanceStatus = s.Instance
+		if s.Status != "" {
+			m.Status = s.Status
+		}
+	}
+	return provisioner.MachineResult{ID: id, Machine: m}
+}
+
+// Fleet reads every record.
+func (r *records) Fleet(ctx context.Context) ([]provisioner.MachineResult, error) {
+	all := map[provisioner.MachineID]bool{}
+	r.mu.Lock()
+	for id := range r.want {
+		all[id] = true
+	}
+	for id := range r.made {
+		all[id] = true
+	}
+	r.mu.Unlock()
+	return r.Machines(ctx, slices.Collect(maps.Keys(all))...)
+}
+
+// Machines reads some records.
+func (r *records) Machines(_ context.Context, ids ...provisioner.MachineID) ([]provisioner.MachineResult, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var results []provisioner.MachineResult
+	for _, id := range ids {
+		results = append(results, r.machine(id))
+	}
+	return results, nil
+}
+
+// StartInfo reads what starts need.
+func (r *records) StartInfo(_ context.Context, ids ...provisioner.MachineID) ([]provisioner.StartInfoResult, error) {
+	var results []provisioner.StartInfoResult
+	for _, id := range ids {
+		spec, ok := r.want[id]
+		if !ok {
+			results = append(results, provisioner.StartInfoResult{ID: id, Err: errors.NotFoundf("machine %s", id)})
+			continue
+		}
+		results = append(results, provisioner.StartInfoResult{ID: id, Info: provisioner.StartInfo{
+			Constraints: spec.constraints,
+			Instance:    instancecfg.Info{ControllerID: r.fleet.Controller, UserData: instancecfg.Hide(spec.UserData)},
+			Group:       r.group(spec.Group),
+			Profiles:    spec.Profiles,
+		}})
+	}
+	return results, nil
+}
+
+func (r *records) group(name string) provisioner.Group {
+	if name == "" {
+		return provisioner.Group{}
+	}
+	g := provisioner.Group{Key: name}
+	for id, spec := range r.want {
+		if spec.Group == name {
+			g.Members = append(g.Members, id)
+		}
+	}
+	return g
+}
+
+// SetInstance writes down what a machine was provisioned with, once.
+func (r *records) SetInstance(_ context.Context, rec provisioner.InstanceRecord) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, wanted := r.want[rec.Machine]; !wanted {
+		return errors.NotFoundf("machine %s", rec.Machine)
+	}
+	if has, ok := r.made[rec.Machine]; ok {
+		if has.Instance != rec.Instance {
+			return errors.AlreadyExistsf("instance %s of machine %s", has.Instance, rec.Machine)
+		}
+		return nil
+	}
+	r.made[rec.Machine] = made{Instance: rec.Instance, Zone: rec.Zone, Nonce: rec.Nonce}
+	if err := r.save(); err != nil {
+		delete(r.made, rec.Machine)
+		return err
+	}
+	return nil
+}
+
+// Remove takes the record of a machine away that is no longer wanted.
+func (r *records) Remove(_ context.Context, req provisioner.Removal) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, wanted := r.want[req.Machine]; wanted {
+		return fmt.Errorf("machine %s is wanted", req.Machine)
+	}
+	was, ok := r.made[req.Machine]
+	if !ok {
+		return nil
+	}
+	delete(r.made, req.Machine)
+	if err := r.save(); err != nil {
+		r.made[req.Machine] = was
+		return err
+	}
+	return nil
+}
+
+// WriteStatus remembers how far a machine is, for as long as this run lasts.
+func (r *records) WriteStatus(_ context.Context, u provisioner.StatusUpdate) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if u.Status == "" {
+		u.Status = r.statuses[u.Machine].Status
+	}
+	r.statuses[u.Machine] = u
+	return nil
+}
