@@ -216,6 +216,7 @@ func undone(e *engine, u *unit, m *message) {
 		e.settled(u, Result{Kind: ActionStart, Instance: made.record.Instance, Reason: "its instance could not be recorded and could not be stopped", Err: err})
 		return
 	}
+	e.reaper.stop(made.record.Instance, e.now)
 	e.tell(Event{Kind: EventUndone, Machine: u.rec.ID, Instance: made.record.Instance})
 	e.afterUndo(u)
 }
@@ -270,9 +271,7 @@ func (e *engine) pushStops() {
 // stop stops a dead machine's instance, if that is still what is to be done:
 // the facts may have changed while it waited.
 func stop(e *engine, u *unit, _ *message) {
-	s := e.situation(u)
-	s.phase = PhaseResting
-	if a := decide(u.rec, s, e.policy); a.Kind != ActionStop {
+	if e.anew(u).Kind != ActionStop {
 		e.stops.Done("")
 		e.rest(u)
 		return
@@ -288,12 +287,14 @@ func stopped(e *engine, u *unit, m *message) {
 		next := e.wake(u, e.backoff(&u.tries))
 		e.tell(Event{Kind: EventStopFailed, Machine: u.rec.ID, Instance: id, Err: err, Next: next})
 		e.settled(u, Result{Kind: ActionStop, Instance: id, Reason: "its instance could not be stopped", Err: err})
+		u.failed = err
 		if e.quiet {
 			e.enter(u, lifeResting)
 		}
 		return
 	}
-	u.tries = 0
+	u.tries, u.failed = 0, nil
+	e.reaper.stop(id, e.now)
 	if u.rec.Instance == id {
 		u.set(flagSettled)
 	}
@@ -316,9 +317,7 @@ type removalCall struct {
 }
 
 func remove(e *engine, u *unit, _ *message) {
-	s := e.situation(u)
-	s.phase = PhaseResting
-	a := decide(u.rec, s, e.policy)
+	a := e.anew(u)
 	if a.Kind != ActionRemove {
 		e.removals.Done("")
 		e.rest(u)
@@ -334,6 +333,7 @@ func removed(e *engine, u *unit, m *message) {
 		next := e.wake(u, e.backoff(&u.tries))
 		e.tell(Event{Kind: EventRemoveFailed, Machine: u.rec.ID, Err: m.err, Next: next})
 		e.settled(u, Result{Kind: ActionRemove, Reason: "its record could not be removed", Err: m.err})
+		u.failed = m.err
 		if e.quiet {
 			e.enter(u, lifeResting)
 		}
@@ -343,7 +343,6 @@ func removed(e *engine, u *unit, m *message) {
 	e.settled(u, Result{Kind: ActionRemove, Instance: instance, Reason: "its record is removed"})
 	u.seq = e.seq
 	e.forget(u)
-	e.rivals(instance)
 }
 
 func queueUpkeep(e *engine, u *unit, _ *message) {

@@ -106,7 +106,7 @@ type unit struct {
 	op     *op    // what is under way for it; it is locked by that
 	item   agenda.Item[due]
 	start  *start // only while it is being started
-	failed error  // why its start was given up
+	failed error  // why its start was given up, or what failed last of its stop or removal
 	shown  *shown // its status slot, while in use
 	reread *reread
 

@@ -87,7 +87,7 @@ func (t *Task) plan(ctx context.Context) (Plan, Snapshot, error) {
 	}
 	e := <-t.engine
 	policy := e.policy
-	s.Doing = e.doing()
+	s.Doing, s.Kept = e.doing(), e.reaper.kept()
 	t.engine <- e
 	plan := MakePlan(s, policy)
 	plan.Warnings = append(warnings, plan.Warnings...)

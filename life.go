@@ -202,6 +202,7 @@ func (e *engine) consider(u *unit) {
 	a := e.decide(u)
 	if a.Kind != ActionCancel && (u.op != nil || u.life != lifeResting && u.life != lifeFailed) {
 		u.set(flagDirty)
+		e.turnBack(u)
 		return
 	}
 	if !e.allows(u, a) {
@@ -213,7 +214,25 @@ func (e *engine) consider(u *unit) {
 	}
 }
 
+// turnBack lets go of a stop or a removal that waits for its turn, or to be
+// tried again, and is no longer what is to be done (HV12).
+func (e *engine) turnBack(u *unit) {
+	if u.op != nil || u.life != lifeStopping && u.life != lifeRemoving {
+		return
+	}
+	if u.life == lifeStopping != (e.anew(u).Kind == ActionStop) {
+		e.rest(u)
+	}
+}
+
 func (e *engine) decide(u *unit) Action { return decide(u.rec, e.situation(u), e.policy) }
+
+// anew is what would be decided about a unit if nothing were under way.
+func (e *engine) anew(u *unit) Action {
+	s := e.situation(u)
+	s.phase = PhaseResting
+	return decide(u.rec, s, e.policy)
+}
 
 // situation is what decide looks at besides the record.
 func (e *engine) situation(u *unit) situation {
@@ -222,6 +241,7 @@ func (e *engine) situation(u *unit) situation {
 		if u.has(flagSettled) {
 			s.settled = true
 		}
+		s.kept = e.reaper.spared[u.rec.Instance] == FateKept
 		s.rival = rivalOf(u.rec, func(yield func(Machine) bool) {
 			for c := e.claims[u.rec.Instance]; c != nil; c = c.nextClaim {
 				if c != u && !yield(c.rec) {
@@ -364,6 +384,7 @@ func (e *engine) forget(u *unit) {
 		e.tell(Event{Kind: EventForgotten, Machine: u.rec.ID})
 	}
 	e.wakeChildren(u.rec.ID)
+	e.rivals(u.rec.Instance, u)
 }
 
 func (e *engine) claim(u *unit) {
@@ -394,14 +415,15 @@ func (e *engine) unclaim(u *unit) {
 	u.nextClaim = nil
 }
 
-// rivals decides anew about the dead machines that share an instance.
-func (e *engine) rivals(id InstanceID) {
+// rivals decides anew about the other dead machines that share an instance:
+// what has become of the unit may be what they waited for.
+func (e *engine) rivals(id InstanceID, but *unit) {
 	if id == "" {
 		return
 	}
 	var dead []*unit
 	for c := e.claims[id]; c != nil; c = c.nextClaim {
-		if c.rec.Life == Dead {
+		if c != but && c.rec.Life == Dead {
 			dead = append(dead, c)
 		}
 	}

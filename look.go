@@ -153,8 +153,9 @@ func (e *engine) machinesRead(o *op, m *message) {
 	}
 	e.look.tries = 0
 	byID := map[MachineID]*unit{}
-	for _, u := range o.units {
-		byID[u.rec.ID] = u
+	was := make([]InstanceID, len(o.units))
+	for i, u := range o.units {
+		byID[u.rec.ID], was[i] = u, u.rec.Instance
 	}
 	results, _ := m.result.([]MachineResult)
 	for i := range results {
@@ -172,6 +173,12 @@ func (e *engine) machinesRead(o *op, m *message) {
 		}
 		e.consider(u)
 		e.hostReady(u)
+	}
+	for i, u := range o.units {
+		e.rivals(was[i], u)
+		if u.rec.Instance != was[i] {
+			e.rivals(u.rec.Instance, u)
+		}
 	}
 }
 
@@ -464,6 +471,7 @@ func (e *engine) listingRead(o *op, m *message) {
 		return
 	}
 	e.look.listTries = 0
+	e.reaper.settle(e.now)
 	l, _ := m.result.(Listing)
 	e.look.seen = l.Instances
 	if e.look.loaded && !e.look.backlog() {
@@ -489,7 +497,7 @@ func (e *engine) placeSeen() {
 
 // accounted says whether it is known why an instance is there.
 func (e *engine) accounted(id InstanceID) bool {
-	return e.claims[id] != nil || e.reaper.spared[id] || e.reaper.undoing[id]
+	return e.claims[id] != nil || e.reaper.accounted(id)
 }
 
 // tellUnknown reports instances that no machine claims: only once each, and

@@ -131,6 +131,7 @@ type situation struct {
 	phase         Phase
 	rival         rival     // of a dead machine with an instance
 	settled       bool      // its instance has been stopped
+	kept          bool      // its instance was kept by a machine that is gone
 	host          hostState // of a container
 	canEnsureDead bool
 	canMaintain   bool
@@ -138,8 +139,9 @@ type situation struct {
 
 // A rival is another machine that has a dead machine's instance in its record.
 type rival struct {
-	owner MachineID // isn't dead, or is to keep the instance: it must not be stopped
-	first MachineID // dead too, and sees to the stop (HV7: nothing is stopped twice at once)
+	owner  MachineID // isn't dead, or may be to keep the instance: it must not be stopped
+	keeper MachineID // dead too, and is to keep the instance (HV3)
+	first  MachineID // dead too, and sees to the stop (HV7: nothing is stopped twice at once)
 }
 
 // rivalOf picks the rival of a dead machine from the others with its instance:
@@ -154,8 +156,10 @@ func rivalOf(m Machine, others iter.Seq[Machine]) rival {
 	for o := range others {
 		switch {
 		case o.ID == "": // no machine's
-		case o.Life != Dead || o.Keep || o.Unread.Has(FieldKeep):
+		case o.Life != Dead || o.Unread.Has(FieldKeep):
 			lower(&r.owner, o.ID)
+		case o.Keep:
+			lower(&r.keeper, o.ID)
 		case o.ID.Compare(m.ID) < 0:
 			lower(&r.first, o.ID)
 		}
@@ -168,7 +172,7 @@ type hostState uint8
 
 const (
 	hostReady    hostState = iota // provisioned and alive, or not ours to see
-	hostNotReady                  // not provisioned yet, or not readable
+	hostNotReady                  // not provisioned yet, not readable, or of unknown life
 	hostLeaving                   // dying or dead
 	hostMissing                   // not in a fleet that shows machines of its depth
 )
@@ -176,12 +180,25 @@ const (
 // hostStateOf is the state of a host that is in the fleet.
 func hostStateOf(host Machine) hostState {
 	switch {
-	case host.Life != Alive:
+	case host.Life == Dying, host.Life == Dead:
 		return hostLeaving
-	case host.Instance == "" || host.Unread.Has(FieldInstance):
+	case host.Life != Alive, host.Instance == "", host.Unread.Has(FieldInstance):
 		return hostNotReady
 	}
 	return hostReady
+}
+
+// reason is why a container has to wait for its host; empty if it hasn't.
+func (h hostState) reason(host MachineID) string {
+	switch h {
+	case hostNotReady:
+		return "waits until its host " + string(host) + " is provisioned"
+	case hostLeaving:
+		return "its host " + string(host) + " is going away"
+	case hostMissing:
+		return "its host " + string(host) + " is not known"
+	}
+	return ""
 }
 
 // decide is the one rule: what is to be done about one machine (LD8). MakePlan
@@ -223,12 +240,8 @@ func decidePending(a Action, s situation) Action {
 		a.Reason = "its start has failed: waits for a retry signal"
 	case s.phase.busy():
 		a.Reason = "busy: " + string(s.phase)
-	case s.host == hostNotReady:
-		a.Reason = "waits until its host " + string(a.Was.ID.Host()) + " is provisioned"
-	case s.host == hostMissing:
-		a.Reason = "its host " + string(a.Was.ID.Host()) + " is not known"
-	case s.host == hostLeaving:
-		a.Reason = "its host " + string(a.Was.ID.Host()) + " is going away"
+	case s.host != hostReady:
+		a.Reason = s.host.reason(a.Was.ID.Host())
 	default:
 		a.Kind = ActionStart
 	}
@@ -254,6 +267,13 @@ func decideDead(a Action, s situation, p Policy) Action {
 	}
 	dead := a.Reason
 	a.Fate, a.Reason = FateOf(a.Was, s.rival.owner, p.Harvest)
+	switch {
+	case a.Fate != FateStop:
+	case s.rival.keeper != "":
+		a.Fate, a.Reason = FateKept, "its instance is to be kept by machine "+string(s.rival.keeper)
+	case s.kept:
+		a.Fate, a.Reason = FateKept, "its instance was kept by another machine"
+	}
 	switch a.Fate {
 	case FateStop:
 		if s.rival.first != "" {
@@ -298,6 +318,10 @@ type Snapshot struct {
 
 	// Doing tells what is going on already. A machine that is missing rests.
 	Doing map[MachineID]Doing
+
+	// Kept names the instances that keep-instance has left running though their
+	// machine's record is gone: another machine that claims one keeps it (HV3).
+	Kept []InstanceID
 
 	// CanEnsureDead and CanMaintain tell what the host is able to do.
 	CanEnsureDead bool
@@ -510,6 +534,7 @@ func (pl *planner) situation(r *MachineResult) situation {
 		canMaintain:   pl.snapshot.CanMaintain,
 	}
 	if r.Machine.Life == Dead {
+		s.kept = r.Machine.Instance != "" && slices.Contains(pl.snapshot.Kept, r.Machine.Instance)
 		s.rival = rivalOf(r.Machine, func(yield func(Machine) bool) {
 			for _, i := range pl.claims[r.Machine.Instance] {
 				other := pl.fleet[i].Machine

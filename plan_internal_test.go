@@ -196,7 +196,7 @@ func nothingForbidden(t *testing.T, s Snapshot, policy Policy, plan Plan) {
 				}
 			}
 		case ActionRemove:
-			settled := m.Instance == "" || m.Keep || !policy.Harvest.Destroyed()
+			settled := m.Instance == "" || a.Fate == FateKept && keptByOne(s, m.Instance) || !policy.Harvest.Destroyed()
 			if m.Unread.Has(FieldInstance) || !settled {
 				t.Fatalf("HV6: removed %+v", m)
 			}
@@ -216,6 +216,13 @@ func nothingForbidden(t *testing.T, s Snapshot, policy Policy, plan Plan) {
 			t.Fatalf("to do: %+v", a)
 		}
 	}
+}
+
+// keptByOne says whether a dead machine keeps the instance.
+func keptByOne(s Snapshot, id InstanceID) bool {
+	return slices.ContainsFunc(s.Fleet, func(r MachineResult) bool {
+		return r.Machine.Instance == id && r.Machine.Life == Dead && r.Machine.Keep && !r.Machine.Unread.Has(FieldKeep|FieldInstance)
+	})
 }
 
 func startsAreSound(t *testing.T, s Snapshot, plan Plan) {

@@ -91,7 +91,8 @@ func TestMakePlan(t *testing.T) {
 			provisioner.Policy{}, []string{"stop 3 i-3"}},
 		{"HV5: never what another machine claims that is alive", provisioner.Snapshot{Fleet: fleet(deadMachine("3", "i-3"), runningMachine("9", "i-3", ""))}, provisioner.Policy{}, nil},
 		{"HV5: or dying", provisioner.Snapshot{Fleet: fleet(deadMachine("3", "i-3"), provisioner.Machine{ID: "9", Life: provisioner.Dying, Instance: "i-3"})}, provisioner.Policy{}, nil},
-		{"HV3, HV5: nor what another dead machine keeps", provisioner.Snapshot{Fleet: fleet(deadMachine("1", "i-3"), kept)}, provisioner.Policy{}, []string{"remove 3"}},
+		{"HV3: what one of two dead machines keeps stays, and both records go", provisioner.Snapshot{Fleet: fleet(deadMachine("1", "i-3"), kept)}, provisioner.Policy{}, []string{"remove 1", "remove 3"}},
+		{"HV3: what was kept once stays kept", provisioner.Snapshot{Fleet: fleet(deadMachine("1", "i-3"), deadMachine("2", "i-2")), Kept: []provisioner.InstanceID{"i-3"}}, provisioner.Policy{}, []string{"stop 2 i-2", "remove 1"}},
 		{"HV3, HV5: nor what another may keep", provisioner.Snapshot{Fleet: fleet(deadMachine("1", "i-3"), keepUnread)}, provisioner.Policy{}, nil},
 		{"HV7: nothing is stopped twice at once", provisioner.Snapshot{Fleet: fleet(deadMachine("3", "i-3"), deadMachine("10", "i-3"))}, provisioner.Policy{}, []string{"stop 3 i-3"}},
 		{"HV7: what is being stopped or removed is left to that", provisioner.Snapshot{

@@ -42,6 +42,7 @@ import (
 //	group KEY ID…
 //	foreign ID [zone=] [machine=] [controller=]
 //	fault LINE            as provisionertest.ParseFault reads it; faults clear; release
+//	unread ID none|instance,status,istatus,keep | unlisted INSTANCE DURATION | vanish INSTANCE
 //	life ID LIFE | keep ID | unkeep ID | forget ID | off INSTANCE | status ID STATUS ISTATUS | retryable ID | has ID INSTANCE
 //	changed ID…           tells of a change that was none
 //	retry                 sends a retry signal
@@ -252,6 +253,16 @@ func (s *scene) do(line string) string {
 		must(s.w().Forget(ids()...))
 	case "off":
 		must(s.w().PowerOff(provisioner.InstanceID(arg(0))))
+	case "unlisted":
+		d, err := time.ParseDuration(arg(1))
+		must(err)
+		must(s.w().Hide(d, provisioner.InstanceID(arg(0))))
+	case "vanish":
+		must(s.w().Vanish(provisioner.InstanceID(arg(0))))
+	case "unread":
+		unread, err := fields(arg(1))
+		must(err)
+		must(s.w().Edit(ids()[0], func(m *provisioner.Machine) { m.Unread = unread }))
 	case "status":
 		must(s.w().SetStatus(ids()[0], provisioner.Status(arg(1)), provisioner.InstanceStatus(strings.Join(args[2:], " "))))
 	case "retryable":
@@ -461,9 +472,9 @@ func (s *scene) machine(args []string) error {
 				derived = append(derived, provisioner.ZoneName(z))
 			}
 		case "unread":
-			for _, f := range strings.Split(v, ",") {
-				m.Unread |= map[string]provisioner.Fields{"instance": provisioner.FieldInstance, "status": provisioner.FieldStatus,
-					"istatus": provisioner.FieldInstanceStatus, "keep": provisioner.FieldKeep}[f]
+			var err error
+			if m.Unread, err = fields(v); err != nil {
+				return err
 			}
 		default:
 			return fmt.Errorf("unknown word %q", a)
@@ -481,6 +492,20 @@ func (s *scene) machine(args []string) error {
 		return s.w().SetDerived(m.ID, derived...)
 	}
 	return nil
+}
+
+// fields reads names of fields, or "none".
+func fields(names string) (set provisioner.Fields, err error) {
+	known := map[string]provisioner.Fields{"none": 0, "instance": provisioner.FieldInstance, "status": provisioner.FieldStatus,
+		"istatus": provisioner.FieldInstanceStatus, "keep": provisioner.FieldKeep}
+	for name := range strings.SplitSeq(names, ",") {
+		f, ok := known[name]
+		if !ok {
+			return 0, fmt.Errorf("unknown field %q", name)
+		}
+		set |= f
+	}
+	return set, nil
 }
 
 func (s *scene) foreign(args []string) error {
@@ -578,7 +603,7 @@ func (s *scene) end() {
 		s.cancel()
 		<-s.ended
 	}
-	time.Sleep(time.Hour) // for calls that are stuck for a time
+	time.Sleep(time.Hour) // in a bubble: for calls that are stuck for a time
 }
 
 // news shows what has happened since it was asked last.
@@ -622,7 +647,8 @@ func reportText(r provisioner.Report, err error) string {
 		}
 		fmt.Fprintf(&b, ": %s", x.Reason)
 		if x.Err != nil {
-			fmt.Fprintf(&b, " (%s)", strings.ReplaceAll(x.Err.Error(), "\n", " "))
+			text, _, _ := strings.Cut(x.Err.Error(), "\ngoroutine ") // a stack differs each time
+			fmt.Fprintf(&b, " (%s)", strings.ReplaceAll(text, "\n", " "))
 		}
 		b.WriteString("\n")
 	}

@@ -1,6 +1,10 @@
 package provisioner
 
-import "github.com/juju/errors"
+import (
+	"slices"
+
+	"github.com/juju/errors"
+)
 
 // doing is what the engine is doing about every machine that does not rest.
 func (e *engine) doing() map[MachineID]Doing {
@@ -50,8 +54,26 @@ func (e *engine) explain(u *unit) Explanation {
 			}
 		}
 	}
-	if u.rec.Instance == "" && !e.zoneless(u) {
+	if u.rec.Instance == "" && u.rec.Life == Alive && !e.zoneless(u) {
 		x.Zones = e.ledger.ranked(u.rec.ID, &w)
 	}
+	var failed *StartError
+	if errors.As(u.failed, &failed) {
+		x.Zones = withReasons(x.Zones, failed.Out)
+	}
 	return x
+}
+
+// withReasons shows the zones that were out for a start that was given up for
+// reasons of its own: its constraint is not held any longer.
+func withReasons(zones []RankedZone, out []Excluded) []RankedZone {
+	for i := range zones {
+		z := &zones[i]
+		for _, reason := range []string{ReasonConstraint, ReasonDerived} {
+			if z.Rank > 0 && slices.Contains(out, Excluded{z.Zone, reason}) {
+				z.Rank, z.Reason = 0, reason
+			}
+		}
+	}
+	return zones
 }

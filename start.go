@@ -100,7 +100,7 @@ func placeGot(e *engine, u *unit, _ *message) {
 		joinBatch(e, u, nil) // a group that old is read again (DG5)
 	default:
 		e.enter(u, lifePreparing)
-		e.attempt(u)
+		e.deriveOrAttempt(u)
 	}
 }
 
@@ -187,11 +187,17 @@ func preparedOne(e *engine, u *unit, m *message) {
 	}
 	if !s.ready {
 		s.ready, s.nonce, s.info, s.auth = true, r.nonce, r.info, r.auth
+		u.tries = 0
 		s.wish.constraint = e.ledger.set(zoneNames(r.info.Constraints.Zones))
 	}
-	u.tries = 0
 	s.groupAt, s.members, s.wish.group = e.now, r.group.Members, e.members(r.group)
-	if e.cfg.deriver && !s.derivedZ && !e.zoneless(u) {
+	e.deriveOrAttempt(u)
+}
+
+// deriveOrAttempt asks the broker for zones, once in a start, before the first
+// attempt.
+func (e *engine) deriveOrAttempt(u *unit) {
+	if s := u.start; e.cfg.deriver && !s.derivedZ && !e.zoneless(u) {
 		u.op = &op{kind: opDerive, unit: u, lane: &e.starts, key: laneKey(u.rec.ID), req: e.request(u)}
 		e.enter(u, lifeDeriving)
 		e.begin(u.op)
@@ -266,15 +272,26 @@ func (e *engine) attempt(u *unit) {
 		e.giveUp(u, s.history.Cause)
 		return
 	}
+	if host := u.rec.ID.Host(); host != "" && !s.again {
+		if reason := e.hostState(host).reason(host); reason != "" {
+			e.leavePlace(u)
+			e.show(u, StatusUpdate{Instance: InstanceAllocating, Text: reason}, showPlain)
+			e.passOver(u, reason)
+			return
+		}
+	}
 	if !e.zoneless(u) && !e.chooseZone(u) {
 		return
+	}
+	if s.noZones != "" {
+		e.show(u, StatusUpdate{Instance: InstanceAllocating, Text: "starting"}, showPlain)
 	}
 	if !s.again {
 		s.attempt++
 	}
 	s.keep, s.again, s.noZones = false, false, ""
 	o := &op{kind: opStart, unit: u, phase: e.cfg.launchPhase, lane: &e.starts, key: laneKey(u.rec.ID), req: e.request(u)}
-	u.op = o
+	u.op, u.tries = o, 0
 	e.enter(u, lifeStarting)
 	e.tell(Event{Kind: EventAttempt, Machine: u.rec.ID, Zone: e.ledger.name(s.zone), Attempt: s.attempt})
 	e.begin(o)
@@ -454,7 +471,8 @@ func (e *engine) giveUp(u *unit, cause error) {
 	}
 }
 
-// passOver ends a start that an applied plan no longer covers.
+// passOver ends a start that an applied plan no longer covers, or that has to
+// wait for its host again.
 func (e *engine) passOver(u *unit, reason string) {
 	e.endStart(u, false)
 	e.tell(Event{Kind: EventStartCancelled, Machine: u.rec.ID, Text: reason})
