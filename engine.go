@@ -424,15 +424,16 @@ func (e *engine) reached(o *op, phase opPhase) {
 // due of an operation: its call has run into its deadline. It is cancelled and
 // gives its place back; the machine stays locked until it returns (ST18).
 func (o *op) due(e *engine) {
-	if o.warned {
-		return
-	}
-	if o.late {
-		o.warned = true
-		e.tell(Event{Kind: EventCallStuck, Machine: o.machine(), Text: o.String()})
-		return
-	}
 	e.cuts = append(e.cuts, cut{o, o.phase, errTimedOut})
+	if o.late {
+		// Stuck, or a further call of an operation that was late has run into
+		// its own deadline.
+		if !o.warned {
+			o.warned = true
+			e.tell(Event{Kind: EventCallStuck, Machine: o.machine(), Text: o.String()})
+		}
+		return
+	}
 	e.release(o)
 	o.late = true
 	e.stuck++
@@ -579,10 +580,11 @@ func (e *engine) hush(shutdown bool) {
 		return
 	}
 	e.quiet = true
-	for _, u := range e.look.toRead {
+	for _, u := range append(slices.Concat(e.look.apart...), e.look.toRead...) {
 		u.drop(flagReading | flagAgain)
 	}
-	e.look.toRead, e.look.stage, e.look.results, e.look.wanted = nil, stageIdle, nil, false
+	e.look.apart, e.look.toRead = nil, nil
+	e.look.stage, e.look.results, e.look.wanted = stageIdle, nil, false
 	for _, m := range []*moment{&e.look.resync, &e.look.retry, &e.look.listRetry, &e.zones.retry} {
 		e.agenda.Drop(&m.item)
 	}
@@ -591,7 +593,7 @@ func (e *engine) hush(shutdown bool) {
 	}
 	e.batch, e.newStops = nil, nil
 	for _, o := range e.opsInOrder() {
-		if o.bulk() || o.kind == opDerive {
+		if o.bulk() || o.kind == opDerive || o.phase == phaseLimit {
 			e.cuts = append(e.cuts, cut{o, o.phase, errShutdown})
 		}
 	}

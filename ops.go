@@ -391,7 +391,7 @@ func (r *running) start(c startCall) {
 	a := &r.attempt
 	r.complete(&c)
 	if r.op.call.phase == phaseLimit {
-		if err := r.startLimiter.Wait(r.op.call.ctx); err != nil {
+		if err := pass(r.op.call.ctx, r.startLimiter); err != nil {
 			a.start = ZoneIndependent(errors.Annotate(err, "waiting for the start limiter"))
 			return
 		}
@@ -477,9 +477,18 @@ func recordOf(q StartRequest, result StartResult) InstanceRecord {
 	return rec
 }
 
+// pass waits for a limiter. One that ignores its context lets nothing through
+// once that has ended.
+func pass(ctx context.Context, l Limiter) error {
+	if err := l.Wait(ctx); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
 func (r *running) stop(req StopRequest) {
 	if r.op.call.phase == phaseLimit {
-		if r.err = r.stopLimiter.Wait(r.op.call.ctx); r.err != nil {
+		if r.err = pass(r.op.call.ctx, r.stopLimiter); r.err != nil {
 			return
 		}
 	}

@@ -160,6 +160,10 @@ func (e *engine) prepared(o *op, m *message) {
 	if m.err != nil {
 		e.tell(Event{Kind: EventCallFailed, Text: o.kind.String(), Err: m.err})
 	}
+	if errors.Is(m.err, ErrPanic) && len(o.units) > 1 && !e.quiet {
+		e.prepareApart(o)
+		return
+	}
 	for i, u := range o.units {
 		if u.op != o {
 			continue // dropped since
@@ -170,6 +174,18 @@ func (e *engine) prepared(o *op, m *message) {
 			one = &results[i]
 		}
 		e.fire(u, evDone, &message{result: one})
+	}
+}
+
+// prepareApart reads for each machine by itself: one of them has made the call
+// for all of them crash, and must not keep the others from starting.
+func (e *engine) prepareApart(all *op) {
+	needs := all.req.([]need)
+	for i, u := range all.units {
+		if u.op == all {
+			u.op = &op{kind: opPrepare, units: []*unit{u}, req: []need{needs[i]}}
+			e.begin(u.op)
+		}
 	}
 }
 

@@ -24,7 +24,8 @@ import (
 // machines or instances that it is about. An error is what the call returns.
 type hook func(ctx context.Context, call provisionertest.Call, about ...string) error
 
-// hookedBroker and hookedState put a hook before the calls of a World.
+// hookedBroker and hookedState put a hook before the calls of a World, which
+// doesn't look at the context itself: whether to obey it is the hook's business.
 type hookedBroker struct {
 	*provisionertest.Broker
 	before hook
@@ -60,63 +61,63 @@ func hookedErr(ctx context.Context, before hook, call provisionertest.Call, abou
 }
 
 func (b hookedBroker) Instances(ctx context.Context) (provisioner.Listing, error) {
-	return hooked(ctx, b.before, provisionertest.CallList, nil, func() (provisioner.Listing, error) { return b.Broker.Instances(ctx) })
+	return hooked(ctx, b.before, provisionertest.CallList, nil, func() (provisioner.Listing, error) { return b.Broker.Instances(context.WithoutCancel(ctx)) })
 }
 
 func (b hookedBroker) Start(ctx context.Context, req provisioner.StartRequest) (provisioner.StartResult, error) {
-	return hooked(ctx, b.before, provisionertest.CallStart, []string{string(req.Machine)}, func() (provisioner.StartResult, error) { return b.Broker.Start(ctx, req) })
+	return hooked(ctx, b.before, provisionertest.CallStart, []string{string(req.Machine)}, func() (provisioner.StartResult, error) { return b.Broker.Start(context.WithoutCancel(ctx), req) })
 }
 
 func (b hookedBroker) Stop(ctx context.Context, req provisioner.StopRequest) error {
-	return hookedErr(ctx, b.before, provisionertest.CallStop, strings.Join(texts(req.Instances), " "), func() error { return b.Broker.Stop(ctx, req) })
+	return hookedErr(ctx, b.before, provisionertest.CallStop, strings.Join(texts(req.Instances), " "), func() error { return b.Broker.Stop(context.WithoutCancel(ctx), req) })
 }
 
 func (b hookedBroker) Zones(ctx context.Context) ([]provisioner.Zone, error) {
-	return hooked(ctx, b.before, provisionertest.CallZones, nil, func() ([]provisioner.Zone, error) { return b.Broker.Zones(ctx) })
+	return hooked(ctx, b.before, provisionertest.CallZones, nil, func() ([]provisioner.Zone, error) { return b.Broker.Zones(context.WithoutCancel(ctx)) })
 }
 
 func (b hookedBroker) DeriveZones(ctx context.Context, req provisioner.StartRequest) ([]provisioner.ZoneName, error) {
-	return hooked(ctx, b.before, provisionertest.CallDerive, []string{string(req.Machine)}, func() ([]provisioner.ZoneName, error) { return b.Broker.DeriveZones(ctx, req) })
+	return hooked(ctx, b.before, provisionertest.CallDerive, []string{string(req.Machine)}, func() ([]provisioner.ZoneName, error) { return b.Broker.DeriveZones(context.WithoutCancel(ctx), req) })
 }
 
 func (b hookedBroker) Maintain(ctx context.Context, req provisioner.MaintainRequest) error {
-	return hookedErr(ctx, b.before, provisionertest.CallMaintain, string(req.Machine), func() error { return b.Broker.Maintain(ctx, req) })
+	return hookedErr(ctx, b.before, provisionertest.CallMaintain, string(req.Machine), func() error { return b.Broker.Maintain(context.WithoutCancel(ctx), req) })
 }
 
 func (s hookedState) Fleet(ctx context.Context) ([]provisioner.MachineResult, error) {
-	return hooked(ctx, s.before, provisionertest.CallFleet, nil, func() ([]provisioner.MachineResult, error) { return s.State.Fleet(ctx) })
+	return hooked(ctx, s.before, provisionertest.CallFleet, nil, func() ([]provisioner.MachineResult, error) { return s.State.Fleet(context.WithoutCancel(ctx)) })
 }
 
 func (s hookedState) Machines(ctx context.Context, ids ...provisioner.MachineID) ([]provisioner.MachineResult, error) {
-	return hooked(ctx, s.before, provisionertest.CallMachines, texts(ids), func() ([]provisioner.MachineResult, error) { return s.State.Machines(ctx, ids...) })
+	return hooked(ctx, s.before, provisionertest.CallMachines, texts(ids), func() ([]provisioner.MachineResult, error) { return s.State.Machines(context.WithoutCancel(ctx), ids...) })
 }
 
 func (s hookedState) StartInfo(ctx context.Context, ids ...provisioner.MachineID) ([]provisioner.StartInfoResult, error) {
-	return hooked(ctx, s.before, provisionertest.CallInfo, texts(ids), func() ([]provisioner.StartInfoResult, error) { return s.State.StartInfo(ctx, ids...) })
+	return hooked(ctx, s.before, provisionertest.CallInfo, texts(ids), func() ([]provisioner.StartInfoResult, error) { return s.State.StartInfo(context.WithoutCancel(ctx), ids...) })
 }
 
 func (s hookedState) SetInstance(ctx context.Context, rec provisioner.InstanceRecord) error {
-	return hookedErr(ctx, s.before, provisionertest.CallRecord, string(rec.Machine), func() error { return s.State.SetInstance(ctx, rec) })
+	return hookedErr(ctx, s.before, provisionertest.CallRecord, string(rec.Machine), func() error { return s.State.SetInstance(context.WithoutCancel(ctx), rec) })
 }
 
 func (s hookedState) Remove(ctx context.Context, req provisioner.Removal) error {
-	return hookedErr(ctx, s.before, provisionertest.CallRemove, string(req.Machine), func() error { return s.State.Remove(ctx, req) })
+	return hookedErr(ctx, s.before, provisionertest.CallRemove, string(req.Machine), func() error { return s.State.Remove(context.WithoutCancel(ctx), req) })
 }
 
 func (s hookedState) WriteStatus(ctx context.Context, u provisioner.StatusUpdate) error {
-	return hookedErr(ctx, s.before, provisionertest.CallStatus, string(u.Machine), func() error { return s.State.WriteStatus(ctx, u) })
+	return hookedErr(ctx, s.before, provisionertest.CallStatus, string(u.Machine), func() error { return s.State.WriteStatus(context.WithoutCancel(ctx), u) })
 }
 
 func (s hookedState) EnsureDead(ctx context.Context, req provisioner.LifeRequest) error {
-	return hookedErr(ctx, s.before, provisionertest.CallDead, string(req.Machine), func() error { return s.State.EnsureDead(ctx, req) })
+	return hookedErr(ctx, s.before, provisionertest.CallDead, string(req.Machine), func() error { return s.State.EnsureDead(context.WithoutCancel(ctx), req) })
 }
 
 func (s hookedState) RetryMachines(ctx context.Context) ([]provisioner.MachineResult, error) {
-	return hooked(ctx, s.before, provisionertest.CallRetries, nil, func() ([]provisioner.MachineResult, error) { return s.State.RetryMachines(ctx) })
+	return hooked(ctx, s.before, provisionertest.CallRetries, nil, func() ([]provisioner.MachineResult, error) { return s.State.RetryMachines(context.WithoutCancel(ctx)) })
 }
 
 func (s hookedState) Groups(ctx context.Context, ids ...provisioner.MachineID) ([]provisioner.GroupResult, error) {
-	return hooked(ctx, s.before, provisionertest.CallGroups, texts(ids), func() ([]provisioner.GroupResult, error) { return s.State.Groups(ctx, ids...) })
+	return hooked(ctx, s.before, provisionertest.CallGroups, texts(ids), func() ([]provisioner.GroupResult, error) { return s.State.Groups(context.WithoutCancel(ctx), ids...) })
 }
 
 func (s hookedState) Authenticate(ctx context.Context, reqs ...provisioner.AuthRequest) ([]provisioner.AuthResult, error) {
@@ -124,7 +125,7 @@ func (s hookedState) Authenticate(ctx context.Context, reqs ...provisioner.AuthR
 	for _, r := range reqs {
 		ids = append(ids, string(r.Machine))
 	}
-	return hooked(ctx, s.before, provisionertest.CallAuth, ids, func() ([]provisioner.AuthResult, error) { return s.State.Authenticate(ctx, reqs...) })
+	return hooked(ctx, s.before, provisionertest.CallAuth, ids, func() ([]provisioner.AuthResult, error) { return s.State.Authenticate(context.WithoutCancel(ctx), reqs...) })
 }
 
 // configOf is a configuration on a World, with its watchers and random numbers
