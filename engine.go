@@ -221,6 +221,9 @@ func (e *engine) step(now time.Time, in ...message) {
 		e.handle(&in[i])
 	}
 	e.workOff()
+	if !e.reading() {
+		e.look.buried = nil
+	}
 	e.pump()
 }
 

@@ -121,11 +121,11 @@ func (t *Task) Apply(ctx context.Context, plan Plan) (Report, error) {
 		gate[a.Was.ID] = a
 	}
 	if len(gate) == 0 {
-		return Report{passed}, nil
+		return Report{passed}.sorted(), nil
 	}
 	report, err := t.lookOnce(ctx, gate)
 	report.Results = append(passed, report.Results...)
-	return report, err
+	return report.sorted(), err
 }
 
 // passedOver is why a planned action is not done any more, or "".

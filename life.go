@@ -376,6 +376,7 @@ func (e *engine) forget(u *unit) {
 		e.agenda.Drop(&u.reread.item)
 	}
 	delete(e.units, u.rec.ID)
+	e.bury(u.rec.ID)
 	e.lives[u.life]--
 	if u.has(flagNamed) {
 		e.depths[u.rec.ID.depth()]--

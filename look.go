@@ -39,9 +39,11 @@ type lookState struct {
 	// has is not stopped (HV5).
 	suspects, suspecting []Machine
 
+	buried map[MachineID]uint64 // forgotten while readings were under way: the newest of those
+
 	toRead []*unit   // changed, and not yet being read
 	apart  [][]*unit // not to be read in one call with others
-	reads  int     // calls under way that read single machines
+	reads  int       // calls under way that read single machines
 
 	listing     *op
 	listTries   uint8
@@ -215,6 +217,28 @@ func (e *engine) lookAgain(u *unit, wanted bool) (next time.Time) {
 		u.reread = &reread{units: []*unit{u}}
 	}
 	return e.retryRead(u.reread, e.backoff(&u.reread.tries))
+}
+
+// bury remembers that a machine was forgotten, for as long as readings are
+// under way that began before: what they say of it is history.
+func (e *engine) bury(id MachineID) {
+	if !e.reading() {
+		return
+	}
+	if e.look.buried == nil {
+		e.look.buried = map[MachineID]uint64{}
+	}
+	e.look.buried[id] = e.seq
+}
+
+func (e *engine) reading() bool {
+	return e.look.fleet != nil || e.look.backlog() || e.look.reads > 0 || e.retry.op != nil
+}
+
+// history says whether a reading began before a machine was forgotten.
+func (e *engine) history(id MachineID, seq uint64) bool {
+	buried, ok := e.look.buried[id]
+	return ok && seq <= buried
 }
 
 // applyResult takes over what one reading says of one machine.
@@ -398,6 +422,7 @@ func (e *engine) applyWhole(r *MachineResult) {
 		e.look.suspecting = append(e.look.suspecting, suspect)
 	}
 	switch {
+	case e.history(r.ID, e.look.began):
 	case err != nil:
 		e.tell(Event{Kind: EventMachineFailed, Machine: r.ID, Err: err})
 	case twin:
@@ -451,7 +476,10 @@ func (e *engine) sortedUnits(want func(*unit) bool) []*unit {
 
 // readListing lists what the broker runs.
 func (e *engine) readListing() {
-	if e.quiet || e.look.listing != nil || e.clogged(opListing) {
+	if e.quiet || e.look.listing != nil {
+		return
+	}
+	if e.look.listWanted = e.clogged(opListing); e.look.listWanted {
 		return
 	}
 	e.agenda.Drop(&e.look.listRetry.item)

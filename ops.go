@@ -643,25 +643,41 @@ func (h *host) needsOf(ctx context.Context, c clock.Clock, limit time.Duration, 
 		groups, _ = each(ids, found, func(x *GroupResult) MachineID { return x.ID },
 			func(id MachineID, err error) GroupResult { return GroupResult{ID: id, Err: err} })
 	}
+	all := make([]Needs, len(ids))
+	var derive errgroup.Group
+	derive.SetLimit(maxDerives)
 	for i, id := range ids {
-		x := info[i]
-		n := Needs{Zones: zoneNames(x.Info.Constraints.Zones), Group: x.Info.Group, Err: x.Err}
+		x, n := info[i], &all[i]
+		*n = Needs{Zones: zoneNames(x.Info.Constraints.Zones), Group: x.Info.Group, Err: x.Err}
 		if groups != nil && n.Err == nil {
 			n.Group, n.Err = groups[i].Group, groups[i].Err
 		}
 		if h.Deriver != nil && n.Err == nil && !id.IsContainer() {
-			n.Derived, n.Err = bounded(ctx, c, limit, func(ctx context.Context) ([]ZoneName, error) {
-				c := startCall{requestFor(h.controller, id, &x.Info), n.Group.Members}
-				h.complete(&c)
-				return h.Deriver.DeriveZones(ctx, c.request)
+			derive.Go(func() error {
+				h.derive(ctx, c, limit, id, &x.Info, n)
+				return nil
 			})
-			if errors.Is(n.Err, errors.NotImplemented) || errors.Is(n.Err, errors.NotSupported) {
-				n.Err = nil
-			}
 		}
-		needs[id] = n
+	}
+	_ = derive.Wait() // an error is its machine's
+	for i, id := range ids {
+		needs[id] = all[i]
 	}
 	return nil
+}
+
+// maxDerives bounds how many calls of a plan derive zones at once.
+const maxDerives = 16
+
+func (h *host) derive(ctx context.Context, c clock.Clock, limit time.Duration, id MachineID, info *StartInfo, n *Needs) {
+	n.Derived, n.Err = bounded(ctx, c, limit, func(ctx context.Context) ([]ZoneName, error) {
+		call := startCall{requestFor(h.controller, id, info), n.Group.Members}
+		h.complete(&call)
+		return h.Deriver.DeriveZones(ctx, call.request)
+	})
+	if errors.Is(n.Err, errors.NotImplemented) || errors.Is(n.Err, errors.NotSupported) {
+		n.Err = nil
+	}
 }
 
 // bounded makes one host call with a deadline of its own, and turns a panic

@@ -680,11 +680,18 @@ func noZoneError(id MachineID) error { return noZoneFor{id} }
 
 // excludedText says why each zone was out (AZ9).
 func excludedText(out []Excluded) string {
-	parts := make([]string, len(out))
-	for i, x := range out {
-		parts[i] = string(x.Zone) + " " + x.Reason
+	var reasons []string
+	zones := map[string][]string{}
+	for _, x := range out {
+		if zones[x.Reason] == nil {
+			reasons = append(reasons, x.Reason)
+		}
+		zones[x.Reason] = append(zones[x.Reason], string(x.Zone))
 	}
-	return strings.Join(parts, ", ")
+	for i, reason := range reasons {
+		reasons[i] = strings.Join(zones[reason], ", ") + " " + reason
+	}
+	return strings.Join(reasons, "; ")
 }
 
 // report adds what is not about single machines.

@@ -194,7 +194,7 @@ func TestMakePlanReasons(t *testing.T) {
 		{"0", provisioner.FateNone, false, "provisioned", ""},
 		{"0/lxd/0", provisioner.FateNone, false, "busy: resetting", ""},
 		{"0/lxd/1", provisioner.FateNone, false, "a provisioned container, and the broker has no upkeep", ""},
-		{"1", provisioner.FateNone, false, "suitable availability zone for machine 1 not found: a not in the machine's zone constraint, b unavailable",
+		{"1", provisioner.FateNone, false, "suitable availability zone for machine 1 not found: a not in the machine's zone constraint; b unavailable",
 			"suitable availability zone for machine 1 not found"},
 		{"1/lxd/0", provisioner.FateNone, false, "waits until its host 1 is provisioned", ""},
 		{"2", provisioner.FateNone, false, "dying and never provisioned, and the state cannot make it dead", "machine 2: making a dying machine dead not supported"},
@@ -313,7 +313,7 @@ func TestPlanText(t *testing.T) {
   start    2 in a: pending
   leave    0 (i-0): provisioned
   leave    6 (i-6): provisioned
-  leave    7: suitable availability zone for machine 7 not found: a not in the machine's zone constraint, b not in the machine's zone constraint, c unavailable, gone no longer listed
+  leave    7: suitable availability zone for machine 7 not found: a, b not in the machine's zone constraint; c unavailable; gone no longer listed
   leave    8: its status could not be read
   leave    9: its record could not be read: no "answer"
   unknown  i-77: no machine claims it; unknown instances are reported, never stopped
@@ -346,7 +346,7 @@ func TestPlanJSON(t *testing.T) {
  "left": [
   {"kind":"leave","machine":"0","reason":"provisioned","record":{"id":"0","life":"alive","instance":"i-0","zone":"c","status":"started"}},
   {"kind":"leave","machine":"6","reason":"provisioned","record":{"id":"6","life":"alive","instance":"i-6","zone":"gone","status":"started"}},
-  {"kind":"leave","machine":"7","reason":"suitable availability zone for machine 7 not found: a not in the machine's zone constraint, b not in the machine's zone constraint, c unavailable, gone no longer listed","error":"suitable availability zone for machine 7 not found","record":{"id":"7","life":"alive","status":"pending"}},
+  {"kind":"leave","machine":"7","reason":"suitable availability zone for machine 7 not found: a, b not in the machine's zone constraint; c unavailable; gone no longer listed","error":"suitable availability zone for machine 7 not found","record":{"id":"7","life":"alive","status":"pending"}},
   {"kind":"leave","machine":"8","reason":"its status could not be read","lookAgain":true,"record":{"id":"8","life":"alive","unread":"status, instance status"}},
   {"kind":"leave","machine":"9","reason":"its record could not be read: no \"answer\"","lookAgain":true,"error":"no \"answer\"","record":{"id":"9"}}
  ],

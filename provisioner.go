@@ -278,7 +278,7 @@ func (t *Task) lookOnce(ctx context.Context, gate map[MachineID]Action) (Report,
 	for {
 		select {
 		case <-done:
-			return w.report, w.err
+			return w.report.sorted(), w.err
 		default:
 		}
 		select {
@@ -287,11 +287,11 @@ func (t *Task) lookOnce(ctx context.Context, gate map[MachineID]Action) (Report,
 			return Report{}, ErrStopped
 		case <-ctx.Done():
 			t.turn(message{kind: msgUnwatch, watch: w})
-			return w.report, errors.Annotate(context.Cause(ctx), "looking at the fleet")
+			return w.report.sorted(), errors.Annotate(context.Cause(ctx), "looking at the fleet")
 		case <-t.seat:
 			d := driver{Task: t, until: w, settled: done}
 			if err := d.drive(ctx, message{kind: msgWake}); err != nil {
-				return w.report, err
+				return w.report.sorted(), err
 			}
 		}
 	}

@@ -481,7 +481,7 @@ func TestErrNoZone(t *testing.T) {
 	if diff := cmp.Diff(wantOut, start.Out); diff != "" {
 		t.Errorf("AZ9: why each zone was out (-want +got):\n%s", diff)
 	}
-	if !strings.HasSuffix(plan.Left[0].Reason, "not found: a unavailable, b not in the machine's zone constraint, "+
+	if !strings.HasSuffix(plan.Left[0].Reason, "not found: a unavailable; b not in the machine's zone constraint; "+
 		"c not among the zones its start parameters imply") {
 		t.Errorf("AZ9: %q", plan.Left[0].Reason)
 	}

@@ -29,6 +29,12 @@ func (r Report) Errs() []Result {
 	return errs
 }
 
+// sorted is the report by machine; what happened to one stays in its order.
+func (r Report) sorted() Report {
+	slices.SortStableFunc(r.Results, func(a, b Result) int { return a.Machine.Compare(b.Machine) })
+	return r
+}
+
 // A watch is somebody who waits until what one look began is settled or given
 // up (LC8).
 type watch struct {

@@ -88,7 +88,7 @@ func (w *World) makeInstance(c *call, m *machine, req *provisioner.StartRequest)
 			return i, nil
 		}
 	}
-	zone, err := w.chooseZone(c, req.Zone)
+	zone, err := w.zoneFor(c, req)
 	if err != nil {
 		return nil, err
 	}
@@ -128,11 +128,21 @@ func (w *World) nextInstance(m *machine) provisioner.InstanceID {
 func (w *World) addInstance(i *instance, m *machine) {
 	w.instances[i.id] = i
 	w.listing = append(w.listing, i)
-	w.running[i.zone]++
+	if !i.machine.IsContainer() { // which takes its host's room
+		w.running[i.zone]++
+	}
 	if m != nil {
 		m.live++
 		m.instances = append(m.instances, i)
 	}
+}
+
+// zoneFor is where an instance is made: a container's is its host's zone.
+func (w *World) zoneFor(c *call, req *provisioner.StartRequest) (provisioner.ZoneName, error) {
+	if h := w.machines[req.Host]; h != nil && h.Instance != "" && req.Zone == "" {
+		return h.Zone, nil
+	}
+	return w.chooseZone(c, req.Zone)
 }
 
 // chooseZone is the zone that was asked for, if it has room, or the first that
@@ -211,7 +221,9 @@ func (w *World) stop(c *call, ids []provisioner.InstanceID) error {
 // stopInstance ends a live instance.
 func (w *World) stopInstance(i *instance) {
 	i.stopped = w.now()
-	w.running[i.zone]--
+	if !i.machine.IsContainer() {
+		w.running[i.zone]--
+	}
 	if m := w.machines[i.machine]; m != nil && m.live > 0 {
 		m.live--
 	}
