@@ -448,8 +448,20 @@ func (o *op) due(e *engine) {
 func (o *op) bulk() bool { return o.kind <= opPrepare }
 
 // maxLate bounds how many operations of one kind that ignore their deadline
-// are put up with before no more are begun.
+// are put up with before no more are begun, until one of them returns.
 const maxLate = 4
+
+// resume begins what was not begun because of those that were late.
+func (e *engine) resume(kind opKind) {
+	switch {
+	case kind == opFleet && e.look.wanted:
+		e.startLook()
+	case kind == opListing && e.look.listWanted:
+		e.readListing()
+	case kind == opRetries:
+		e.retryAgain()
+	}
+}
 
 func (e *engine) clogged(kind opKind) bool {
 	late := 0
@@ -507,7 +519,8 @@ func (e *engine) ended(m *message) {
 	if o.late {
 		e.stuck--
 		if o.bulk() {
-			return // dealt with when its time was over
+			e.resume(o.kind)
+			return // it was dealt with when its time was over
 		}
 	}
 	switch o.kind {

@@ -49,6 +49,7 @@ type lookState struct {
 	listTries   uint8
 	listRetry   moment
 	listed      bool       // a listing has ended, well or not
+	listWanted  bool       // as soon as one that is late has returned
 	seen        []Instance // of a listing, until the records are known
 	unplaced    bool       // some provisioned machine has no zone in its record
 	unclaimed   []Instance

@@ -135,9 +135,9 @@ func (e *engine) retrySignal() {
 	case e.quiet:
 	case !e.cfg.retries:
 		e.tell(Event{Kind: EventRetrySkipped, Text: "the state cannot list machines to be tried again"})
-	case e.retry.op != nil || !e.look.loaded:
+	case e.retry.op != nil || !e.look.loaded || e.clogged(opRetries):
 		e.retry.again = true
-	case !e.clogged(opRetries):
+	default:
 		e.seq++
 		e.retry.op = &op{kind: opRetries, seq: e.seq}
 		e.begin(e.retry.op)
@@ -161,7 +161,7 @@ func (e *engine) retriesRead(m *message) {
 
 // retryAgain serves a signal that came too early.
 func (e *engine) retryAgain() {
-	if e.retry.again && e.retry.op == nil && e.look.loaded {
+	if e.retry.again && e.retry.op == nil && e.look.loaded && !e.clogged(opRetries) {
 		e.retry.again = false
 		e.retrySignal()
 	}

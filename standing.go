@@ -26,6 +26,9 @@ func (e *engine) explain(u *unit) Explanation {
 	x := Explanation{Machine: u.rec.ID, Record: u.rec, Phase: lifePhases[u.life], Next: u.item.At()}
 	a := e.decide(u)
 	x.Reason, x.LastError = a.Reason, a.Err
+	if u.life == lifeResetting {
+		x.Reason = "its statuses are being reset for a retry"
+	}
 	if u.op != nil && u.op.late {
 		x.Reason = u.op.String() + " has timed out, and the call has not returned"
 	}

@@ -157,7 +157,7 @@ type prepared struct {
 // prepared hands the result of a bulk reading to each of its machines.
 func (e *engine) prepared(o *op, m *message) {
 	results, _ := m.result.([]prepared)
-	if m.err != nil {
+	if m.err != nil && !e.quiet {
 		e.tell(Event{Kind: EventCallFailed, Text: o.kind.String(), Err: m.err})
 	}
 	if errors.Is(m.err, ErrPanic) && len(o.units) > 1 && !e.quiet {
