@@ -284,6 +284,41 @@ func inOrder(t *testing.T, plan Plan) {
 	}
 }
 
+// HV5, HV7: who decides about an instance that several records have, in
+// whatever order they come.
+func TestRivalOf(t *testing.T) {
+	alive := func(id MachineID) Machine { return Machine{ID: id, Life: Alive, Instance: "i-5"} }
+	dead := func(id MachineID) Machine { return Machine{ID: id, Life: Dead, Instance: "i-5"} }
+	keeps, mayKeep := dead("8"), dead("8")
+	keeps.Keep, mayKeep.Unread = true, FieldKeep
+	tests := []struct {
+		why    string
+		others []Machine
+		want   rival
+	}{
+		{"nobody", nil, rival{}},
+		{"the lowest owner, by number", []Machine{alive("10"), alive("9"), dead("1")}, rival{owner: "9", first: "1"}},
+		{"a dying one is an owner", []Machine{{ID: "9", Life: Dying, Instance: "i-5"}}, rival{owner: "9"}},
+		{"so is one whose life is unknown", []Machine{{ID: "9", Life: "odd", Instance: "i-5"}}, rival{owner: "9"}},
+		{"one that keeps it is", []Machine{keeps}, rival{owner: "8"}},
+		{"one that may keep it is", []Machine{mayKeep}, rival{owner: "8"}},
+		{"the lowest dead one sees to the stop", []Machine{dead("4"), dead("3"), dead("40")}, rival{first: "3"}},
+		{"a dead one that comes later leaves it to this", []Machine{dead("6"), dead("10")}, rival{}},
+		{"a nameless one is nobody's, and hides nobody", []Machine{alive("9"), alive(""), dead("3"), dead("")}, rival{owner: "9", first: "3"}},
+	}
+	for _, test := range tests {
+		t.Run(test.why, func(t *testing.T) {
+			backwards := slices.Clone(test.others)
+			slices.Reverse(backwards)
+			for _, others := range [][]Machine{test.others, backwards} {
+				if got := rivalOf(dead("5"), slices.Values(others)); got != test.want {
+					t.Errorf("%+v, want %+v", got, test.want)
+				}
+			}
+		})
+	}
+}
+
 // FuzzOneRule holds the pure half of LD8: what decide says about one machine is
 // what MakePlan says about it in the whole fleet, save that MakePlan also looks
 // for a zone. The situation of a machine is worked out here machine by machine.

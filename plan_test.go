@@ -122,6 +122,7 @@ func TestMakePlan(t *testing.T) {
 		{"a container starts on a host that runs, without a zone", provisioner.Snapshot{Zones: abc, Fleet: fleet(runningMachine("1", "i-1", "a"), pendingMachine("1/lxd/0"))},
 			provisioner.Policy{}, []string{"start 1/lxd/0"}},
 		{"a container does not start on a host that goes", provisioner.Snapshot{Fleet: fleet(provisioner.Machine{ID: "1", Life: provisioner.Dying, Instance: "i-1"}, pendingMachine("1/lxd/0"))}, provisioner.Policy{}, nil},
+		{"nor on one whose instance id could not be read", provisioner.Snapshot{Fleet: fleet(provisioner.Machine{ID: "1", Life: provisioner.Alive, Instance: "i-1", Unread: provisioner.FieldInstance}, pendingMachine("1/lxd/0"))}, provisioner.Policy{}, nil},
 		{"nor on one that could not be read", provisioner.Snapshot{Fleet: append(fleet(pendingMachine("1/lxd/0")), provisioner.MachineResult{ID: "1", Err: errors.New("down")})}, provisioner.Policy{}, nil},
 		{"a container in a container waits for that", provisioner.Snapshot{Fleet: fleet(runningMachine("1", "i-1", ""), pendingMachine("1/kvm/0"), pendingMachine("1/kvm/0/lxd/0"))},
 			provisioner.Policy{}, []string{"start 1/kvm/0"}},
