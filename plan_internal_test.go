@@ -300,7 +300,7 @@ func TestRivalOf(t *testing.T) {
 		{"the lowest owner, by number", []Machine{alive("10"), alive("9"), dead("1")}, rival{owner: "9", first: "1"}},
 		{"a dying one is an owner", []Machine{{ID: "9", Life: Dying, Instance: "i-5"}}, rival{owner: "9"}},
 		{"so is one whose life is unknown", []Machine{{ID: "9", Life: "odd", Instance: "i-5"}}, rival{owner: "9"}},
-		{"one that keeps it is", []Machine{keeps}, rival{owner: "8"}},
+		{"a dead one that keeps it decides for all (HV3)", []Machine{keeps, dead("3"), alive("9")}, rival{owner: "9", keeper: "8", first: "3"}},
 		{"one that may keep it is", []Machine{mayKeep}, rival{owner: "8"}},
 		{"the lowest dead one sees to the stop", []Machine{dead("4"), dead("3"), dead("40")}, rival{first: "3"}},
 		{"a dead one that comes later leaves it to this", []Machine{dead("6"), dead("10")}, rival{}},
