@@ -97,10 +97,8 @@ func (t *Task) perform(e *engine) {
 			f.put(events)
 		}
 	}
-	base := context.Background()
 	for _, o := range out {
-		o.call = newCall(base, o.phase)
-		t.pool.run(func() { t.host.run(base, o, t.post) })
+		t.pool.run(t.host.prepareToRun(t.base, o, t.poster))
 	}
 	for _, c := range cuts {
 		c.op.call.cut(c.phase, c.cause)
@@ -115,7 +113,7 @@ func (t *Task) perform(e *engine) {
 type pool struct {
 	mu   sync.Mutex
 	open bool // idle goroutines stay for the next job
-	idle []chan func()
+	idle []chan *running
 	all  sync.WaitGroup
 }
 
@@ -136,7 +134,7 @@ func (p *pool) end() {
 	}
 }
 
-func (p *pool) run(job func()) {
+func (p *pool) run(job *running) {
 	p.mu.Lock()
 	n := len(p.idle)
 	if n == 0 {
@@ -151,11 +149,11 @@ func (p *pool) run(job func()) {
 	jobs <- job // it has room for one, and nobody else sends
 }
 
-func (p *pool) work(job func()) {
+func (p *pool) work(job *running) {
 	defer p.all.Done()
-	jobs := make(chan func(), 1)
+	jobs := make(chan *running, 1)
 	for job != nil {
-		job()
+		job.run()
 		p.mu.Lock()
 		if !p.open {
 			p.mu.Unlock()
@@ -187,6 +185,9 @@ func (d *driver) drive(ctx context.Context, first ...message) error {
 	d.inbox.mu.Lock()
 	d.inbox.driven = true
 	d.inbox.mu.Unlock()
+	e := <-d.engine
+	d.base = context.WithoutCancel(ctx)
+	d.engine <- e
 	d.pool.start()
 	defer d.disarm()
 	var lost <-chan struct{}
@@ -212,7 +213,7 @@ func (d *driver) drive(ctx context.Context, first ...message) error {
 		select {
 		case <-d.inbox.notify:
 		case <-d.ticks():
-			d.armed = time.Time{}
+			d.disarm()
 		case ids, ok := <-d.changes:
 			if !ok {
 				in = d.end(errors.Annotate(ErrWatcherClosed, "machine changes"))
@@ -326,8 +327,8 @@ func (d *driver) leave(s standing) bool {
 
 // arm sets the one timer, anew each time: Reset is not used.
 func (d *driver) arm(next time.Time) {
-	if d.armed.Equal(next) && !next.IsZero() == (d.timer != nil) {
-		return
+	if d.timer != nil && !next.IsZero() && !d.armed.After(next) {
+		return // early is soon enough: it is armed anew then
 	}
 	d.disarm()
 	if !next.IsZero() {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,12 +58,6 @@ type call struct {
 	cancel context.CancelCauseFunc
 }
 
-func newCall(base context.Context, phase opPhase) *call {
-	c := &call{phase: phase}
-	c.ctx, c.cancel = context.WithCancelCause(base)
-	return c
-}
-
 // cut cancels the host call, if it still is the one that is meant.
 func (c *call) cut(phase opPhase, cause error) {
 	c.mu.Lock()
@@ -86,6 +81,7 @@ func (c *call) why(err error) error {
 // running is one operation under way.
 type running struct {
 	*host
+	call
 	op   *op
 	base context.Context
 	post func(message)
@@ -96,20 +92,29 @@ type running struct {
 	attempt attempted // of an opStart, as far as it has come
 }
 
-// run carries an operation out and posts its outcome, whatever happens.
-func (h *host) run(base context.Context, o *op, post func(message)) {
+// prepareToRun makes an operation ready to be carried out, and to be cancelled.
+func (h *host) prepareToRun(base context.Context, o *op, post func(message)) *running {
 	r := &running{host: h, op: o, base: base, post: post}
+	r.phase = o.phase
+	r.ctx, r.cancel = context.WithCancelCause(base)
+	o.call = &r.call
+	return r
+}
+
+// run carries an operation out and posts its outcome, whatever happens.
+func (r *running) run() {
+	o := r.op
 	returned := false
 	defer func() {
 		if !returned {
 			r.spoil(faultOf(recover()))
 		}
-		r.err, r.attempt.write = o.call.why(r.err), o.call.why(r.attempt.write)
-		o.call.cancel(nil)
+		r.err, r.attempt.write = r.why(r.err), r.why(r.attempt.write)
+		r.cancel(nil)
 		if o.kind == opStart {
 			r.result = &r.attempt
 		}
-		post(message{kind: msgOutcome, op: o, result: r.result, err: r.err, note: r.note})
+		r.post(message{kind: msgOutcome, op: o, result: r.result, err: r.err, note: r.note})
 	}()
 	r.do()
 	returned = true
@@ -129,7 +134,7 @@ func (r *running) spoil(fault error) {
 	switch {
 	case r.op.kind != opStart:
 		r.err = fault
-	case r.op.call.phase == phaseLimit:
+	case r.call.phase == phaseLimit:
 		a.start = ZoneIndependent(fault)
 	case a.record.Instance == "":
 		a.start = Ambiguous(fault)
@@ -140,7 +145,7 @@ func (r *running) spoil(fault error) {
 
 // at goes on to a further host call, with a context of its own.
 func (r *running) at(phase opPhase) context.Context {
-	ctx, further := r.op.call.enter(r.base, phase)
+	ctx, further := r.call.enter(r.base, phase)
 	if further {
 		r.post(message{kind: msgPhase, op: r.op, phase: phase}) // with nothing locked: it may turn the engine
 	}
@@ -172,7 +177,7 @@ func (h *host) held() (epoch uint64, err error) {
 }
 
 func (r *running) do() {
-	ctx := r.op.call.ctx
+	ctx := r.call.ctx
 	switch r.op.kind {
 	case opFleet:
 		fleet, err := r.state.Fleet(ctx)
@@ -355,7 +360,11 @@ func (h *host) complete(c *startCall) {
 // attemptToken is the idempotency key of an attempt: the same for the same
 // controller, machine, nonce and number, and no other (ST10).
 func attemptToken(controller string, machine MachineID, nonce string, attempt int) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %d", controller, machine, nonce, attempt))
+	text := make([]byte, 0, 128)
+	for _, part := range [...]string{controller, string(machine), nonce} {
+		text = append(strconv.AppendQuote(text, part), ' ')
+	}
+	sum := sha256.Sum256(strconv.AppendInt(text, int64(attempt), 10))
 	return hex.EncodeToString(sum[:16])
 }
 
@@ -390,8 +399,8 @@ func (h *host) groupInstances(ctx context.Context, id MachineID, members []Machi
 func (r *running) start(c startCall) {
 	a := &r.attempt
 	r.complete(&c)
-	if r.op.call.phase == phaseLimit {
-		if err := pass(r.op.call.ctx, r.startLimiter); err != nil {
+	if r.call.phase == phaseLimit {
+		if err := pass(r.call.ctx, r.startLimiter); err != nil {
 			a.start = ZoneIndependent(errors.Annotate(err, "waiting for the start limiter"))
 			return
 		}
@@ -487,8 +496,8 @@ func pass(ctx context.Context, l Limiter) error {
 }
 
 func (r *running) stop(req StopRequest) {
-	if r.op.call.phase == phaseLimit {
-		if r.err = pass(r.op.call.ctx, r.stopLimiter); r.err != nil {
+	if r.call.phase == phaseLimit {
+		if r.err = pass(r.call.ctx, r.stopLimiter); r.err != nil {
 			return
 		}
 	}

@@ -21,8 +21,10 @@ type Task struct {
 	caps []Capability
 	host host
 
-	engine chan *engine // one slot: whoever took it out is the loop
-	spare  []message    // memory for the inbox; whoever has the engine has it
+	engine chan *engine    // one slot: whoever took it out is the loop
+	spare  []message       // memory for the inbox; whoever has the engine has it
+	base   context.Context // of host calls: the driver's values, not its end; as spare
+	poster func(message)
 	inbox  inbox
 	pool   pool
 	feeds  []*feed
@@ -59,6 +61,7 @@ func New(cfg Config) (*Task, error) {
 		killed:   make(chan struct{}),
 		done:     make(chan struct{}),
 	}
+	t.base, t.poster = context.Background(), t.post
 	t.inbox.notify = make(chan struct{}, 1)
 	t.host = host{
 		broker: cfg.Broker, state: cfg.State,
