@@ -5,74 +5,139 @@ package main
 import (
 	"context"
 	"os"
+	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/seed81ba69f2/provisioner"
 	"github.com/seed81ba69f2/provisioner/examples/lxd/lxdbroker"
 )
 
-// Interrupted at any moment, the command goes on where it was when it is run
-// again; each machine ends with exactly one instance, in balance.
-func TestInterruptedFleet(t *testing.T) {
-	const wanted, none = `{"controller":"TestInterruptedFleet","machines":[{"ids":"0-11"}]}`, `{"controller":"TestInterruptedFleet"}`
-	name := fleetFile(t, wanted)
-	socket := "unix://" + os.Getenv("LXD_TEST_SOCKET_1")
-	args := []string{"-fleet", name, "-lxd", socket, "-image", os.Getenv("LXD_TEST_IMAGE")}
-	b, err := lxdbroker.New(lxdbroker.Config{Endpoints: []string{socket}})
+// A fleetRun is the command with a fleet file of the test's own.
+type fleetRun struct {
+	*lxdbroker.Broker
+	t    *testing.T
+	name string
+}
+
+func newRun(t *testing.T) fleetRun {
+	t.Helper()
+	b, err := lxdbroker.New(lxdbroker.Config{Endpoints: []string{"unix://" + os.Getenv("LXD_TEST_SOCKET_1")}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	instances := func() map[provisioner.ZoneName]int {
-		t.Helper()
-		l, err := b.FindInstances(context.Background(), provisioner.Labels{Controller: "TestInterruptedFleet"})
-		if err != nil || len(l.Failed) > 0 {
-			t.Fatal(l.Failed, err)
-		}
-		seen, zones := map[provisioner.MachineID]bool{}, map[provisioner.ZoneName]int{}
-		for _, i := range l.Instances {
-			if seen[i.Labels.Machine] {
-				t.Errorf("machine %s has more than one", i.Labels.Machine)
-			}
-			seen[i.Labels.Machine] = true
-			zones[i.Zone]++
-		}
-		return zones
-	}
+	f := fleetRun{b, t, fleetFile(t, "")}
 	t.Cleanup(func() { // whatever went wrong
-		l, _ := b.FindInstances(context.Background(), provisioner.Labels{Controller: "TestInterruptedFleet"})
+		l, _ := b.FindInstances(context.Background(), provisioner.Labels{Controller: t.Name()})
 		for _, i := range l.Instances {
 			_ = b.Stop(context.Background(), provisioner.StopRequest{Instances: []provisioner.InstanceID{i.ID}})
 		}
 	})
-	for round, after := range []time.Duration{20 * time.Millisecond, 150 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond} {
-		write(t, name, wanted)
-		ctx, cancel := context.WithTimeout(t.Context(), after)
-		if err := run(ctx, args, &strings.Builder{}); err != nil && !strings.Contains(err.Error(), "run it again") {
-			t.Error(err)
+	return f
+}
+
+// want writes the fleet file; no ids are no machines.
+func (f fleetRun) want(ids string) {
+	f.t.Helper()
+	machines := `{"ids":"` + ids + `"}`
+	if ids == "" {
+		machines = ""
+	}
+	write(f.t, f.name, `{"controller":"`+f.t.Name()+`","machines":[`+machines+`]}`)
+}
+
+// run gives the command so long.
+func (f fleetRun) run(long time.Duration) (out string, err error) {
+	ctx, cancel := context.WithTimeout(f.t.Context(), long)
+	defer cancel()
+	var b strings.Builder
+	err = run(ctx, []string{"-fleet", f.name, "-lxd", "unix://" + os.Getenv("LXD_TEST_SOCKET_1"), "-image", os.Getenv("LXD_TEST_IMAGE")}, &b)
+	return b.String(), err
+}
+
+// finish lets it come to its end.
+func (f fleetRun) finish(says string) {
+	f.t.Helper()
+	if out, err := f.run(2 * time.Minute); err != nil || !strings.Contains(out, says) {
+		f.t.Fatalf("%v, want %q\n%s", err, says, out)
+	}
+}
+
+// zones counts the instances in each zone. No machine may have two.
+func (f fleetRun) zones() map[provisioner.ZoneName]int {
+	f.t.Helper()
+	l, err := f.FindInstances(context.Background(), provisioner.Labels{Controller: f.t.Name()})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	seen, zones := map[provisioner.MachineID]bool{}, map[provisioner.ZoneName]int{}
+	for _, i := range l.Instances {
+		if seen[i.Labels.Machine] {
+			f.t.Errorf("machine %s has more than one instance", i.Labels.Machine)
 		}
-		cancel()
-		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
-		var out strings.Builder
-		if err := run(ctx, args, &out); err != nil || !strings.Contains(out.String(), "12 of 12 machines run") {
-			t.Fatalf("round %d: %v\n%s", round, err, &out)
+		seen[i.Labels.Machine] = true
+		zones[i.Zone]++
+	}
+	return zones
+}
+
+func (f fleetRun) check(why string, want map[provisioner.ZoneName]int) {
+	f.t.Helper()
+	if diff := cmp.Diff(want, f.zones()); diff != "" {
+		f.t.Errorf("%s: instances by zone (-want +got):\n%s", why, diff)
+	}
+}
+
+// Interrupted at any moment, the command goes on where it was when it is run
+// again; each machine ends with exactly one instance, in balance.
+func TestInterruptedFleet(t *testing.T) {
+	f := newRun(t)
+	for _, after := range []time.Duration{20 * time.Millisecond, 150 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond} {
+		f.want("0-11")
+		if out, err := f.run(after); err != nil && !strings.Contains(err.Error(), "run it again") {
+			t.Errorf("cut after %v: %v\n%s", after, err, out)
 		}
-		cancel()
-		if got := instances(); got["m1"] != 4 || got["m2"] != 4 || got["m3"] != 4 {
-			t.Errorf("round %d: instances by zone %v, want 4 each", round, got)
-		}
-		write(t, name, none)
-		ctx, cancel = context.WithTimeout(t.Context(), after)
-		_ = run(ctx, args, &strings.Builder{})
-		cancel()
-		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
-		if err := run(ctx, args, &out); err != nil {
-			t.Errorf("round %d: %v\n%s", round, err, &out)
-		}
-		cancel()
-		if got := instances(); len(got) > 0 {
-			t.Errorf("round %d: left %v", round, got)
+		f.finish("12 of 12 machines run")
+		f.check("started, cut after "+after.String(), map[provisioner.ZoneName]int{"m1": 4, "m2": 4, "m3": 4})
+		f.want("")
+		_, _ = f.run(after)
+		f.finish("0 of 0 machines run")
+		f.check("stopped, cut after "+after.String(), map[provisioner.ZoneName]int{})
+	}
+}
+
+// The starts of a member that fails go elsewhere, its instances aren't taken
+// for gone, and it is used again when it is back.
+func TestFleetWithoutAMember(t *testing.T) {
+	f := newRun(t)
+	member := func(action string) {
+		t.Helper()
+		if out, err := exec.Command(os.Getenv("LXD_TEST_CLUSTER"), action, "2").CombinedOutput(); err != nil {
+			t.Fatalf("cluster %s 2: %v\n%s", action, err, out)
 		}
 	}
+	f.want("0-2")
+	f.finish("3 of 3 machines run")
+	member("stop")
+	t.Cleanup(func() { member("start") }) // it runs before the one of newRun
+	f.want("0-6")
+	f.finish("7 of 7 machines run")
+	f.check("m2 is down", map[provisioner.ZoneName]int{"m1": 3, "m3": 3})
+
+	member("start")
+	for end := time.Now().Add(40 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		zones, err := f.Zones(t.Context())
+		if err == nil && !slices.ContainsFunc(zones, func(z provisioner.Zone) bool { return !z.Available }) && f.zones()["m2"] == 1 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("m2 does not come back: %v %v", zones, err)
+		}
+	}
+	f.want("0-8")
+	f.finish("9 of 9 machines run")
+	f.check("m2 is back", map[provisioner.ZoneName]int{"m1": 3, "m2": 3, "m3": 3})
 }

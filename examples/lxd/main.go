@@ -27,6 +27,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
 	switch err := run(ctx, os.Args[1:], os.Stdout); {
 	case errors.Is(err, flag.ErrHelp):
 	case err != nil:
@@ -80,6 +81,10 @@ func parse(args []string, out io.Writer) (options, error) {
 	return o, nil
 }
 
+// shutdownGrace is how long starts under way are waited for: a busy LXD may
+// take its time, and what is waited for need not be looked for later.
+const shutdownGrace = 2 * time.Minute
+
 func run(ctx context.Context, args []string, out io.Writer) error {
 	o, err := parse(args, out)
 	if err != nil {
@@ -96,11 +101,12 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	printer := &printer{out: out, began: time.Now()}
 	cfg := provisioner.Config{
-		Controller: records.fleet.Controller,
-		Broker:     broker,
-		State:      records,
-		Policy:     provisioner.Policy{Harvest: records.fleet.Harvest},
-		Observers:  []provisioner.Observer{provisioner.ObserverFunc(printer.observe)},
+		Controller:    records.fleet.Controller,
+		Broker:        broker,
+		State:         records,
+		Policy:        provisioner.Policy{Harvest: records.fleet.Harvest},
+		Observers:     []provisioner.Observer{provisioner.ObserverFunc(printer.observe)},
+		ShutdownGrace: shutdownGrace,
 	}
 	if o.watch {
 		cfg.Changes = broker.Changes(ctx)
