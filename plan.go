@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -420,16 +421,42 @@ func sortedFleet(fleet []MachineResult) []MachineResult {
 	if slices.IsSortedFunc(fleet, func(a, b MachineResult) int { return a.ID.Compare(b.ID) }) {
 		return fleet
 	}
-	order := make([]int32, len(fleet)) // results are too large to be swapped
-	for i := range order {
-		order[i] = int32(i)
+	type place struct { // results are too large to be swapped
+		number uint64
+		at     int32
 	}
-	slices.SortFunc(order, func(a, b int32) int { return fleet[a].ID.Compare(fleet[b].ID) })
+	order := make([]place, len(fleet))
+	for i := range order {
+		order[i] = place{leadingNumber(fleet[i].ID), int32(i)}
+	}
+	slices.SortFunc(order, func(a, b place) int {
+		if a.number != b.number {
+			return cmp.Compare(a.number, b.number)
+		}
+		return fleet[a.at].ID.Compare(fleet[b.at].ID)
+	})
 	sorted := make([]MachineResult, len(fleet))
 	for i, from := range order {
-		sorted[i] = fleet[from]
+		sorted[i] = fleet[from.at]
 	}
 	return sorted
+}
+
+// leadingNumber is what most ids differ by already: where it differs, its order
+// is that of Compare.
+func leadingNumber(id MachineID) uint64 {
+	number := strings.TrimLeft(string(id[:digits(string(id))]), "0")
+	switch {
+	case id == "" || id[0] < '0':
+		return 0
+	case id[0] > '9' || len(number) > 18:
+		return math.MaxUint64
+	}
+	n := uint64(0)
+	for i := range len(number) {
+		n = n*10 + uint64(number[i]-'0')
+	}
+	return n + 1
 }
 
 // twin says whether another result has the same id. Neither counts for

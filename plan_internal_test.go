@@ -284,6 +284,33 @@ func inOrder(t *testing.T, plan Plan) {
 	}
 }
 
+func TestSortedFleet(t *testing.T) {
+	ids := []MachineID{"", "-", "/", "0", "00", "0/lxd/1", "007", "7", "7/lxd/2", "7/lxd/10", "10", "999999999999999999", "1000000000000000000",
+		"18446744073709551616", "000000000000000000000000000001", "99999999999999999999999", "a", "a2", "a10", "z", "é"}
+	want := slices.Clone(ids)
+	slices.SortFunc(want, MachineID.Compare)
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 100 {
+		r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+		var in []MachineResult
+		for _, id := range ids {
+			in = append(in, MachineResult{ID: id})
+		}
+		var got []MachineID
+		for _, result := range sortedFleet(in) {
+			got = append(got, result.ID)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("from %q (-want +got):\n%s", ids, diff)
+		}
+		for i := range in {
+			if in[i].ID != ids[i] {
+				t.Fatal("what was given is changed")
+			}
+		}
+	}
+}
+
 // HV5, HV7: who decides about an instance that several records have, in
 // whatever order they come.
 func TestRivalOf(t *testing.T) {
