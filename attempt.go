@@ -115,9 +115,6 @@ func (e *engine) goOn(u *unit, last Outcome, err error, o *op) {
 	if d.Step != StepNextZone && last.Kind != OutcomeRateLimited {
 		s.failed.clear()
 	}
-	if !s.keep {
-		e.ledger.place(u.slot, noZone)
-	}
 	if last.Kind == OutcomeRateLimited {
 		d.Left++ // the next attempt costs none of those that are left (ST4)
 	}

@@ -314,7 +314,7 @@ func (e *engine) populate(u *unit) {
 		return
 	}
 	switch {
-	case u.rec.Instance == "":
+	case u.rec.Instance == "" || u.has(flagSettled):
 		e.ledger.place(u.slot, noZone)
 	case u.rec.Zone != "":
 		e.ledger.place(u.slot, e.ledger.intern(u.rec.Zone))

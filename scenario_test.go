@@ -268,7 +268,8 @@ func (s *scene) do(line string) string {
 	case "retryable":
 		must(s.w().SetRetryable(ids()[0], true))
 	case "has":
-		must(s.w().Edit(ids()[0], func(m *provisioner.Machine) { m.Instance = provisioner.InstanceID(arg(1)) }))
+		instance := provisioner.InstanceID(strings.TrimPrefix(arg(1), "-")) // - is none
+		must(s.w().Edit(ids()[0], func(m *provisioner.Machine) { m.Instance = instance }))
 	case "changed":
 		s.w().Changed(ids()...)
 	case "retry":
