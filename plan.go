@@ -446,17 +446,14 @@ func sortedFleet(fleet []MachineResult) []MachineResult {
 // is that of Compare.
 func leadingNumber(id MachineID) uint64 {
 	number := strings.TrimLeft(string(id[:digits(string(id))]), "0")
-	switch {
-	case id == "" || id[0] < '0':
-		return 0
-	case id[0] > '9' || len(number) > 18:
+	if id != "" && id[0] > '9' || len(number) > 18 {
 		return math.MaxUint64
 	}
 	n := uint64(0)
 	for i := range len(number) {
 		n = n*10 + uint64(number[i]-'0')
 	}
-	return n + 1
+	return n
 }
 
 // twin says whether another result has the same id. Neither counts for
