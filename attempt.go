@@ -13,6 +13,7 @@ type attempted struct {
 	start    error          // why none was made
 	unwanted error          // one was made that must not stay: why
 	write    error          // one was made and could not be written down: why
+	profiles error          // why the broker could not tell the profiles that it has
 }
 
 // attemptEnded is where an attempt becomes a success, a retry, or something to
@@ -22,6 +23,9 @@ func attemptEnded(e *engine, u *unit, m *message) {
 	r, ok := m.result.(*attempted)
 	if !ok {
 		r = &attempted{start: m.err}
+	}
+	if r.profiles != nil {
+		e.tell(Event{Kind: EventProfilesUnread, Machine: u.rec.ID, Instance: r.record.Instance, Err: r.profiles})
 	}
 	switch {
 	case r.record.Instance == "":

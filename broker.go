@@ -124,7 +124,10 @@ type StartRequest struct {
 	Report func(status InstanceStatus, text string)
 }
 
-// A StartResult is what came of a start.
+// A StartResult is what came of a start. One that cannot be (no instance,
+// another zone or architecture than asked for, a volume that nobody asked for
+// or that is given twice, an address that is none, a size of 0) is the broker's
+// error: what it made is stopped, and the start tried again (ST9).
 type StartResult struct {
 	Instance    InstanceID // must not be empty
 	DisplayName string
@@ -133,7 +136,7 @@ type StartResult struct {
 	Network     []NetworkInterface
 	Volumes     []VolumeResult
 	Attachments []VolumeAttachmentResult
-	Profiles    []string // those applied; nil: as asked
+	Profiles    []string // those applied; nil: what the ProfileNamer says, else as asked
 }
 
 // A StopRequest names instances to be ended for good.
@@ -304,6 +307,8 @@ type Profile struct {
 // A ProfileNamer is a broker that knows which profiles a container ends up
 // with (IC7).
 type ProfileNamer interface {
+	// ProfileNames is called once the container runs, before it is recorded.
+	// If it fails, those asked for are recorded.
 	ProfileNames(ctx context.Context, machine MachineID, asked []string) ([]string, error)
 }
 

@@ -450,7 +450,7 @@ func TestLimits(t *testing.T) {
 		}
 		for _, host := range []provisioner.MachineID{"5000", "5001"} {
 			must(t, w.Add(provisioner.Machine{ID: host, Life: provisioner.Alive, Instance: provisioner.InstanceID("i-" + host), Zone: "a"}))
-			for i := range 40 {
+			for i := range 80 {
 				must(t, w.AddPending(provisioner.MachineID(fmt.Sprintf("%s/lxd/%d", host, i))))
 			}
 		}
@@ -503,7 +503,7 @@ func TestLimits(t *testing.T) {
 		if interrupted > 0 {
 			t.Errorf("%d calls were interrupted", interrupted)
 		}
-		if n := len(provisioned(w)); n != 200+2+80 || len(w.Machines()) != n {
+		if n := len(provisioned(w)); n != 200+2+160 || len(w.Machines()) != n {
 			t.Errorf("%d of %d machines are provisioned", n, len(w.Machines()))
 		}
 	})

@@ -390,6 +390,8 @@ const (
 	phaseRecord                // State.SetInstance
 	phaseNext                  // a further call with the usual deadline
 	phaseNext2
+	phaseAgents   // AgentFinder.FindAgents
+	phaseProfiles // ProfileNamer.ProfileNames
 )
 
 // begin gives an operation out.

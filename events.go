@@ -51,6 +51,9 @@ const (
 	// EventRecordFailed: an instance is there but could not be written down.
 	// Machine, Instance, Err.
 	EventRecordFailed EventKind = "record-failed"
+	// EventProfilesUnread: the broker could not tell which profiles a container
+	// has; those asked for are recorded. Machine, Instance, Err.
+	EventProfilesUnread EventKind = "profiles-unread"
 	// EventOrphan: an instance that could not be recorded could not be stopped
 	// either; tried again. Machine, Instance, Err, Next.
 	EventOrphan EventKind = "orphan"

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,8 @@ import (
 	"github.com/benbjohnson/clock"
 	"github.com/juju/errors"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/seed81ba69f2/provisioner/instancecfg"
 )
 
 // This file is the only one that calls the host. Each operation of the engine
@@ -220,13 +223,14 @@ func (r *running) do() {
 }
 
 // prepare reads in bulk what starts need: information, then groups, then
-// credentials, each in one call.
+// credentials, each in one call, and agent binaries where they are looked up.
 func (r *running) prepare(ctx context.Context, needs []need) {
 	all := make([]prepared, len(needs))
 	for i, n := range needs {
 		all[i] = prepared{nonce: n.Nonce, info: n.Info}
 	}
 	r.prepareInfo(ctx, needs, all)
+	r.prepareAgents(needs, all)
 	r.prepareGroups(needs, all)
 	r.prepareAuth(needs, all)
 	if r.err == nil {
@@ -261,8 +265,71 @@ func (r *running) prepareInfo(ctx context.Context, needs []need, all []prepared)
 	for i, x := range infos {
 		one := &all[places[i]]
 		one.info, one.nonce, one.group = &x.Info, r.newNonce(), x.Info.Group
-		one.fail("start information", x.Err, errors.Is(x.Err, errors.NotValid))
+		if one.fail("start information", x.Err, errors.Is(x.Err, errors.NotValid)); x.Err == nil {
+			one.config, one.err = x.Info.settle(x.ID, one.nonce, r.Agents != nil)
+			one.final = one.err != nil
+		}
 	}
+}
+
+// maxLookups bounds how many agent binaries are looked up at once.
+const maxLookups = 16
+
+// prepareAgents looks agent binaries up, once for each query of the bulk and
+// side by side (IC3). A look-up that fails is that of the machines it is for.
+func (r *running) prepareAgents(needs []need, all []prepared) {
+	if r.Agents == nil || r.err != nil {
+		return
+	}
+	asking := map[AgentQuery][]*prepared{}
+	for i := range all {
+		if one := &all[i]; one.err == nil && !needs[i].Ready && one.info.needsAgent() {
+			q := one.info.agentQuery()
+			asking[q] = append(asking[q], one)
+		}
+	}
+	if len(asking) == 0 {
+		return
+	}
+	ctx := r.at(phaseAgents)
+	var lookups errgroup.Group
+	lookups.SetLimit(maxLookups)
+	for q, machines := range asking {
+		lookups.Go(func() error {
+			found, err := guarded(func() ([]AgentBinary, error) { return r.Agents.FindAgents(ctx, q) })
+			if err == nil || errors.Is(err, errors.NotFound) {
+				found, err = ChooseAgents(found, q)
+			}
+			for _, one := range machines {
+				if one.info.Agents = found; errors.Is(err, ErrNoAgents) {
+					one.err, one.final = err, true
+				} else {
+					one.fail("agent binaries", err, errors.Is(err, errors.NotValid))
+				}
+			}
+			return nil
+		})
+	}
+	_ = lookups.Wait() // an error is its machines'
+}
+
+// guarded makes a host call whose fault is no reason to give up the operation
+// that it is a part of.
+func guarded[T any](do func() (T, error)) (value T, err error) {
+	done := make(chan struct{})
+	go func() {
+		returned := false
+		defer func() {
+			if !returned {
+				err = faultOf(recover())
+			}
+			close(done)
+		}()
+		value, err = do()
+		returned = true
+	}()
+	<-done
+	return value, err
 }
 
 func (r *running) prepareGroups(needs []need, all []prepared) {
@@ -317,8 +384,11 @@ func (r *running) prepareAuth(needs []need, all []prepared) {
 		func(id MachineID, err error) AuthResult { return AuthResult{ID: id, Err: err} })
 	r.alsoNote(note)
 	for i, x := range auths {
-		all[places[i]].auth = x.Auth
-		all[places[i]].fail("authentication", x.Err, errors.Is(x.Err, errors.NotValid))
+		one := &all[places[i]]
+		if one.fail("authentication", x.Err, errors.Is(x.Err, errors.NotValid)); x.Err == nil {
+			one.config, one.err = one.config.WithAuth(x.Auth)
+			one.final = one.err != nil
+		}
 	}
 }
 
@@ -426,17 +496,38 @@ func (r *running) start(c startCall) {
 		return
 	}
 	if result.Instance == "" {
-		a.start = errors.NotValidf("start of machine %s: the broker's result: instance %q: want an id:", c.request.Machine, "")
+		a.start = oddResult(c.request, result)
 		return
 	}
 	a.record = recordOf(c.request, result)
 	if a.unwanted = unwanted(ctx, c.request, result); a.unwanted != nil {
 		return
 	}
+	if result.Profiles == nil && r.Namer != nil && c.request.Machine.IsContainer() {
+		ctx = r.at(phaseProfiles)
+		a.profiles = r.profiles(ctx, c.request)
+		if a.unwanted = unwanted(ctx, c.request, result); a.unwanted != nil {
+			return
+		}
+	}
 	ctx = r.at(phaseRecord)
 	if a.record.Epoch, a.write = r.held(); a.write == nil {
 		a.write = r.state.SetInstance(ctx, a.record)
 	}
+}
+
+// profiles has the broker tell which profiles a container has. It returns why
+// it could not; those asked for are recorded then (IC7).
+func (r *running) profiles(ctx context.Context, q StartRequest) error {
+	names, err := guarded(func() ([]string, error) { return r.Namer.ProfileNames(ctx, q.Machine, slices.Clone(q.Profiles)) })
+	var f faults
+	if f.profiles("Profiles", names); err == nil && f != nil {
+		err = errors.NotValidf("profiles of machine %s: the broker's result: %s:", q.Machine, strings.Join(f, "; "))
+	}
+	if err == nil {
+		r.attempt.record.Profiles = names
+	}
+	return r.why(err)
 }
 
 // startFailure is the error of a start. After its context has ended, whether
@@ -457,33 +548,7 @@ func unwanted(ctx context.Context, q StartRequest, result StartResult) error {
 	if errors.Is(context.Cause(ctx), errUnwanted) {
 		return errUnwanted
 	}
-	if q.Zone != "" && result.Zone != "" && result.Zone != q.Zone {
-		return errors.NotValidf("start of machine %s: the broker's result: zone %q: want %q, as asked:", q.Machine, string(result.Zone), string(q.Zone))
-	}
-	return nil
-}
-
-// recordOf is what is written down about a new instance (IC5).
-func recordOf(q StartRequest, result StartResult) InstanceRecord {
-	rec := InstanceRecord{
-		Machine:     q.Machine,
-		Instance:    result.Instance,
-		DisplayName: result.DisplayName,
-		Nonce:       q.Nonce,
-		Zone:        result.Zone,
-		Hardware:    result.Hardware,
-		Network:     result.Network,
-		Volumes:     result.Volumes,
-		Attachments: result.Attachments,
-		Profiles:    result.Profiles,
-	}
-	if rec.Zone == "" {
-		rec.Zone = q.Zone
-	}
-	if rec.Profiles == nil {
-		rec.Profiles = q.Profiles
-	}
-	return rec
+	return oddResult(q, result)
 }
 
 // pass waits for a limiter. One that ignores its context lets nothing through
@@ -658,12 +723,17 @@ func (h *host) needsOf(ctx context.Context, c clock.Clock, limit time.Duration, 
 	for i, id := range ids {
 		x, n := info[i], &all[i]
 		*n = Needs{Zones: zoneNames(x.Info.Constraints.Zones), Group: x.Info.Group, Err: x.Err}
+		var config instancecfg.Config
+		if n.Err == nil {
+			config, n.Err = x.Info.settle(id, h.tag+":plan", h.Agents != nil)
+			config.Nonce = "" // a plan draws none
+		}
 		if groups != nil && n.Err == nil {
 			n.Group, n.Err = groups[i].Group, groups[i].Err
 		}
 		if h.Deriver != nil && n.Err == nil && !id.IsContainer() {
 			derive.Go(func() error {
-				h.derive(ctx, c, limit, id, &x.Info, n)
+				h.derive(ctx, c, limit, requestFor(h.controller, id, &x.Info, config), n)
 				return nil
 			})
 		}
@@ -678,9 +748,9 @@ func (h *host) needsOf(ctx context.Context, c clock.Clock, limit time.Duration, 
 // maxDerives bounds how many calls of a plan derive zones at once.
 const maxDerives = 16
 
-func (h *host) derive(ctx context.Context, c clock.Clock, limit time.Duration, id MachineID, info *StartInfo, n *Needs) {
+func (h *host) derive(ctx context.Context, c clock.Clock, limit time.Duration, request StartRequest, n *Needs) {
 	n.Derived, n.Err = bounded(ctx, c, limit, func(ctx context.Context) ([]ZoneName, error) {
-		call := startCall{requestFor(h.controller, id, info), n.Group.Members}
+		call := startCall{request, n.Group.Members}
 		h.complete(&call)
 		return h.Deriver.DeriveZones(ctx, call.request)
 	})

@@ -385,7 +385,8 @@ func (e *StartError) Unwrap() error { return e.Cause }
 func (e *StartError) Is(target error) bool { return target == ErrStart }
 
 // Table shows every attempt that is remembered in full, how many others there
-// were, and every zone that was out, a line each, for a person.
+// were, each candidate that did not match where that is the cause, and every
+// zone that was out, a line each, for a person.
 func (e *StartError) Table() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "machine %s: %v\n", e.Machine, e.Error())
@@ -398,6 +399,12 @@ func (e *StartError) Table() string {
 	}
 	for _, a := range e.Attempts {
 		fmt.Fprintf(&b, "  attempt %d  %s  %s  %v\n", a.Attempt, a.At.UTC().Format(time.RFC3339), zoneOrNone(a.Zone), a.Err)
+	}
+	var none *NoMatchError
+	if errors.As(e.Cause, &none) {
+		for line := range strings.Lines(none.Table()) {
+			b.WriteString("  " + line)
+		}
 	}
 	for _, x := range e.Out {
 		fmt.Fprintf(&b, "  %s was out: %s\n", zoneOrNone(x.Zone), x.Reason)

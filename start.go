@@ -13,9 +13,9 @@ import (
 type start struct {
 	nonce    string // the same over all attempts (ST10)
 	info     *StartInfo
-	auth     instancecfg.Auth
+	config   instancecfg.Config
 	members  []MachineID // of its group
-	ready    bool        // info and auth are there
+	ready    bool        // info and config are there
 	groupAt  time.Time
 	derivedZ bool // the broker was asked for zones
 
@@ -146,12 +146,12 @@ func (e *engine) flushBatch() {
 
 // A prepared is what was read for one machine.
 type prepared struct {
-	nonce string
-	info  *StartInfo
-	auth  instancecfg.Auth
-	group Group
-	err   error
-	final bool // err is the machine's provisioning error (DG5, ST15)
+	nonce  string
+	info   *StartInfo
+	config instancecfg.Config
+	group  Group
+	err    error
+	final  bool // err is the machine's provisioning error (DG5, ST15)
 }
 
 // prepared hands the result of a bulk reading to each of its machines.
@@ -160,7 +160,8 @@ func (e *engine) prepared(o *op, m *message) {
 	if m.err != nil && !e.quiet {
 		e.tell(Event{Kind: EventCallFailed, Text: o.kind.String(), Err: m.err})
 	}
-	if errors.Is(m.err, ErrPanic) && len(o.units) > 1 && !e.quiet {
+	alone := errors.Is(m.err, ErrPanic) || o.phase == phaseAgents && errors.Is(m.err, errTimedOut)
+	if alone && len(o.units) > 1 && !e.quiet {
 		e.prepareApart(o)
 		return
 	}
@@ -178,7 +179,8 @@ func (e *engine) prepared(o *op, m *message) {
 }
 
 // prepareApart reads for each machine by itself: one of them has made the call
-// for all of them crash, and must not keep the others from starting.
+// for all of them crash, or its agents are looked up for too long, and must not
+// keep the others from starting.
 func (e *engine) prepareApart(all *op) {
 	needs := all.req.([]need)
 	for i, u := range all.units {
@@ -202,7 +204,7 @@ func preparedOne(e *engine, u *unit, m *message) {
 		return
 	}
 	if !s.ready {
-		s.ready, s.nonce, s.info, s.auth = true, r.nonce, r.info, r.auth
+		s.ready, s.nonce, s.info, s.config = true, r.nonce, r.info, r.config
 		u.tries = 0
 		s.wish.constraint = e.ledger.set(zoneNames(r.info.Constraints.Zones))
 	}
@@ -379,10 +381,9 @@ func waitOver(e *engine, u *unit, _ *message) {
 // functions.
 func (e *engine) request(u *unit) startCall {
 	s := u.start
-	q := requestFor(e.cfg.controller, u.rec.ID, s.info)
+	q := requestFor(e.cfg.controller, u.rec.ID, s.info, s.config)
 	q.Attempt, q.Zone = s.attempt, e.ledger.name(s.zone)
-	q.Nonce, q.Config.Nonce, q.Labels.Nonce = s.nonce, s.nonce, s.nonce
-	q.Config.Auth = s.auth
+	q.Nonce, q.Labels.Nonce = s.nonce, s.nonce
 	if host, ok := e.units[q.Host]; ok {
 		q.HostInstance = host.rec.Instance
 	}
@@ -390,13 +391,13 @@ func (e *engine) request(u *unit) startCall {
 }
 
 // requestFor is what a machine's information alone says of its start.
-func requestFor(controller string, id MachineID, info *StartInfo) StartRequest {
+func requestFor(controller string, id MachineID, info *StartInfo, config instancecfg.Config) StartRequest {
 	return StartRequest{
 		Machine:      id,
 		Labels:       Labels{Controller: controller, Machine: id},
 		Host:         id.Host(),
 		Constraints:  info.Constraints,
-		Config:       instancecfg.Config{Info: info.Instance, Machine: string(id)},
+		Config:       config,
 		Agents:       info.Agents,
 		Placement:    info.Placement,
 		RootDisk:     info.RootDisk,

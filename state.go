@@ -58,7 +58,8 @@ type StartInfoResult struct {
 }
 
 // StartInfo is what the host tells about a machine that is about to start.
-// Its zero value starts a machine anywhere, with nothing special.
+// Its zero value starts a machine anywhere, with nothing special. Whether the
+// rest is valid, Validate says.
 type StartInfo struct {
 	Constraints constraints.Value // Constraints.Zones limits the zones
 	Instance    instancecfg.Info
@@ -74,7 +75,7 @@ type StartInfo struct {
 	Subnets      []SpaceSubnets
 	EndpointBind map[string]string
 	Images       []ImageMetadata
-	Agents       []AgentBinary // used where the host has no AgentFinder
+	Agents       []AgentBinary // used where the host has no AgentFinder; needed if Instance.AgentVersion is set
 	Profiles     []string
 }
 
@@ -189,7 +190,10 @@ type AuthResult struct {
 
 // An AgentFinder is a state that can look up agent binaries (IC3).
 type AgentFinder interface {
-	// FindAgents returns what matches, best first; nothing is not an error.
+	// FindAgents returns what matches, best first; nothing is not an error. It
+	// is called once for each query of a bulk of starts, and not for machines
+	// whose information names no agent version. A NotValid error is final for
+	// these machines; any other is tried again.
 	FindAgents(ctx context.Context, q AgentQuery) ([]AgentBinary, error)
 }
 

@@ -75,9 +75,23 @@ func New(machine, nonce string, info Info, auth Auth) (Config, error) {
 		c.ImageSigningKey = Secret[string]{}
 	}
 	if faults := c.check(); len(faults) > 0 {
-		return Config{}, errors.NotValidf("instance config of machine %q: %s:", machine, strings.Join(faults, "; "))
+		return Config{}, c.notValid(faults)
 	}
 	return c, nil
+}
+
+// WithAuth returns c with other credentials, which it checks as New does: for
+// hosts that make credentials only for machines whose information is valid.
+func (c Config) WithAuth(auth Auth) (Config, error) {
+	if faults := auth.check(); len(faults) > 0 {
+		return Config{}, c.notValid(faults)
+	}
+	c.Auth = auth
+	return c, nil
+}
+
+func (c Config) notValid(faults []string) error {
+	return errors.NotValidf("instance config of machine %q: %s:", c.Machine, strings.Join(faults, "; "))
 }
 
 func (c Config) check() (faults []string) {
@@ -90,7 +104,7 @@ func (c Config) check() (faults []string) {
 	}
 	for _, f := range []struct{ name, value string }{
 		{"Machine", c.Machine}, {"Nonce", c.Nonce}, {"ControllerID", c.ControllerID}, {"Stream", c.Stream},
-		{"Base", c.Base}, {"AgentVersion", c.AgentVersion}, {"Auth.Tag", c.Auth.Tag},
+		{"Base", c.Base}, {"AgentVersion", c.AgentVersion},
 	} {
 		if !printable(f.value) {
 			fault("%s %q: want printable text", f.name, f.value)
@@ -117,14 +131,22 @@ func (c Config) check() (faults []string) {
 			fault("Jobs[%d] %q: want each job once", i, job)
 		}
 	}
-	if password := c.Auth.Password.Reveal(); (c.Auth.Tag == "") != (password == "") {
-		fault("Auth.Tag %q, Auth.Password %q: want both or neither", c.Auth.Tag, c.Auth.Password)
-	}
+	faults = append(faults, c.Auth.check()...)
 	faults = append(faults, checkData("UserData", c.UserData.Reveal())...)
 	if _, f := userFiles(c.UserData.Reveal()); f != "" {
 		faults = append(faults, f)
 	}
 	return append(faults, checkData("ControllerConfig", c.ControllerConfig.Reveal())...)
+}
+
+func (a Auth) check() (faults []string) {
+	if !printable(a.Tag) {
+		faults = append(faults, fmt.Sprintf("Auth.Tag %q: want printable text", a.Tag))
+	}
+	if password := a.Password.Reveal(); (a.Tag == "") != (password == "") {
+		faults = append(faults, fmt.Sprintf("Auth.Tag %q, Auth.Password %q: want both or neither", a.Tag, a.Password))
+	}
+	return faults
 }
 
 func printable(s string) bool {

@@ -177,6 +177,31 @@ func TestNewFaults(t *testing.T) {
 	}
 }
 
+// IC1: credentials that come later are checked as New does.
+func TestWithAuth(t *testing.T) {
+	info, auth := full()
+	c, err := instancecfg.New("0", nonce, info, instancecfg.Auth{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.WithAuth(auth)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := instancecfg.New("0", nonce, info, auth)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	_, err = c.WithAuth(instancecfg.Auth{Tag: "m\n"})
+	const fault = `instance config of machine "0": Auth.Tag "m\n": want printable text; Auth.Tag "m\n", Auth.Password "": want both or neither: not valid`
+	if err == nil || err.Error() != fault || !errors.Is(err, errors.NotValid) {
+		t.Errorf("got %v, want %s", err, fault)
+	}
+}
+
 func TestNewWithoutAMachine(t *testing.T) {
 	_, err := instancecfg.New("", "", instancecfg.Info{}, instancecfg.Auth{})
 	const want = `instance config of machine "": Machine "": want a machine's id; Nonce "": want <host tag>:<uuid>: not valid`

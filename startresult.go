@@ -1,0 +1,157 @@
+package provisioner
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/juju/errors"
+)
+
+// recordOf is what is written down about a new instance (IC5).
+func recordOf(q StartRequest, result StartResult) InstanceRecord {
+	rec := InstanceRecord{
+		Machine:     q.Machine,
+		Instance:    result.Instance,
+		DisplayName: result.DisplayName,
+		Nonce:       q.Nonce,
+		Zone:        cmp.Or(result.Zone, q.Zone),
+		Hardware:    result.Hardware,
+		Network:     result.Network,
+		Volumes:     result.Volumes,
+		Attachments: result.Attachments,
+		Profiles:    result.Profiles,
+	}
+	if rec.Profiles == nil {
+		rec.Profiles = q.Profiles
+	}
+	return rec
+}
+
+// oddResult is what is wrong with a broker's result, all of it, or nil. Nothing
+// of such a result is recorded: its instance is stopped, and the start tried
+// again (ST9).
+func oddResult(q StartRequest, result StartResult) error {
+	var f faults
+	if result.Instance == "" {
+		f.add("instance %q: want an id", "")
+	}
+	f.text("instance", string(result.Instance))
+	f.text("DisplayName", result.DisplayName)
+	if q.Zone != "" && result.Zone != "" && result.Zone != q.Zone {
+		f.add("zone %q: want %q, as asked", string(result.Zone), string(q.Zone))
+	}
+	f.text("zone", string(result.Zone))
+	f.hardware(q, result)
+	for n, i := range result.Network {
+		f.network(fmt.Sprintf("Network[%d] %q: ", n, i.Name), i)
+	}
+	f.madeVolumes(q.Volumes, result.Volumes)
+	f.madeAttachments(q.Attachments, result.Attachments)
+	f.profiles("Profiles", result.Profiles)
+	if f == nil {
+		return nil
+	}
+	return errors.NotValidf("start of machine %s: the broker's result: %s:", q.Machine, strings.Join(f, "; "))
+}
+
+func (f *faults) hardware(q StartRequest, result StartResult) {
+	h := result.Hardware
+	if err := h.Validate(); err != nil {
+		f.add("Hardware: %s", textOfNotValid(err))
+	}
+	if asked := q.Constraints.Arch; asked != "" && h.Arch != "" && h.Arch != asked {
+		f.add("Hardware.Arch %q: want %q, as asked", h.Arch, asked)
+	}
+	for _, n := range []struct {
+		field string
+		value *uint64
+	}{{"Cores", h.Cores}, {"Mem", h.Mem}, {"RootDisk", h.RootDisk}} {
+		if n.value != nil && *n.value == 0 {
+			f.add("Hardware.%s 0: want 1 or more, or nil if it is not known", n.field)
+		}
+	}
+	if zone := string(cmp.Or(result.Zone, q.Zone)); zone != "" && h.AvailabilityZone != "" && h.AvailabilityZone != zone {
+		f.add("Hardware.AvailabilityZone %q: want %q, the zone of the result", h.AvailabilityZone, zone)
+	}
+}
+
+func (f *faults) network(at string, i NetworkInterface) {
+	f.text(at+"Name", i.Name)
+	if i.MAC != "" && !isMAC(i.MAC) {
+		f.add("%sMAC %q: want 6, 8 or 20 bytes in hexadecimal with colons between them", at, i.MAC)
+	}
+	for n, a := range i.Addresses {
+		if !isAddress(a) {
+			if _, err := netip.ParsePrefix(a); err != nil {
+				f.add("%sAddresses[%d] %q: want an IP address, with or without its prefix length", at, n, a)
+			}
+		}
+	}
+	if i.Gateway != "" && !isAddress(i.Gateway) {
+		f.add("%sGateway %q: want an IP address", at, i.Gateway)
+	}
+	for n, a := range i.DNSServers {
+		if !isAddress(a) {
+			f.add("%sDNSServers[%d] %q: want an IP address", at, n, a)
+		}
+	}
+	f.text(at+"Space", i.Space)
+	f.text(at+"Subnet", i.Subnet)
+}
+
+func isAddress(s string) bool {
+	_, err := netip.ParseAddr(s)
+	return err == nil
+}
+
+func isMAC(s string) bool {
+	parts := strings.Split(s, ":")
+	for _, p := range parts {
+		if len(p) != 2 || strings.Trim(p, "0123456789abcdefABCDEF") != "" {
+			return false
+		}
+	}
+	return len(parts) == 6 || len(parts) == 8 || len(parts) == 20
+}
+
+// madeVolumes: a volume that was asked for may be missing, for brokers make
+// some only later.
+func (f *faults) madeVolumes(asked []Volume, made []VolumeResult) {
+	for n, v := range made {
+		at := fmt.Sprintf("Volumes[%d] %q: ", n, v.Volume)
+		switch i := slices.IndexFunc(asked, func(a Volume) bool { return a.ID == v.Volume }); {
+		case i < 0:
+			f.add("%sVolume %q: want one that was asked for", at, v.Volume)
+		case v.SizeM != 0 && v.SizeM < asked[i].SizeM:
+			f.add("%sSizeM %d: want %d or more, as asked, or 0 if it is not known", at, v.SizeM, asked[i].SizeM)
+		}
+		if slices.ContainsFunc(made[:n], func(other VolumeResult) bool { return other.Volume == v.Volume }) {
+			f.add("%sVolume %q: want each volume once", at, v.Volume)
+		}
+		f.name(at+"VolumeID", v.VolumeID, "the broker's id of the volume")
+		if slices.ContainsFunc(made[:n], func(other VolumeResult) bool { return other.VolumeID == v.VolumeID }) {
+			f.add("%sVolumeID %q: want each volume of the broker once", at, v.VolumeID)
+		}
+		f.text(at+"HardwareID", v.HardwareID)
+		f.text(at+"WWN", v.WWN)
+	}
+}
+
+func (f *faults) madeAttachments(asked []VolumeAttachment, made []VolumeAttachmentResult) {
+	for n, a := range made {
+		at := fmt.Sprintf("Attachments[%d] %q: ", n, a.Volume)
+		if !slices.ContainsFunc(asked, func(x VolumeAttachment) bool { return x.Volume == a.Volume }) {
+			f.add("%sVolume %q: want one that was asked for", at, a.Volume)
+		}
+		if slices.ContainsFunc(made[:n], func(other VolumeAttachmentResult) bool { return other.Volume == a.Volume }) {
+			f.add("%sVolume %q: want each volume attached once", at, a.Volume)
+		}
+		f.text(at+"DeviceName", a.DeviceName)
+		f.text(at+"DeviceLink", a.DeviceLink)
+		f.text(at+"BusAddress", a.BusAddress)
+		f.text(at+"PlanType", a.PlanType)
+	}
+}
