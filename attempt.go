@@ -161,8 +161,12 @@ func confirmed(e *engine, u *unit, m *message) {
 		s.cancelled = true
 		e.beginUndo(u)
 	case err != nil || record.Unread.Has(FieldInstance):
+		if err == nil {
+			err = errors.Errorf("machine %s: its instance could not be read", u.rec.ID)
+		}
 		next := e.wake(u, e.backoff(&u.tries))
 		e.tell(Event{Kind: EventRecordFailed, Machine: u.rec.ID, Instance: s.made.record.Instance, Err: err, Next: next})
+		e.settled(u, Result{Kind: ActionStart, Instance: s.made.record.Instance, Reason: "it is not known whether its instance was recorded", Err: err})
 	case record.Instance == s.made.record.Instance:
 		u.rec = e.withClaim(u, record)
 		e.started(u, s.made.record)

@@ -582,10 +582,11 @@ func (e *engine) wakeUp(run bool) {
 	e.quiet, e.over = false, false
 	e.agenda.Drop(&e.grace.item)
 	if run {
-		e.running, e.look.loaded = true, false
+		// Somebody who waits for a look goes on by what that look has read.
+		e.running, e.look.loaded = true, e.look.loaded && len(e.watch) > 0
 	}
 	for _, w := range e.watch {
-		if !w.began {
+		if run || !w.began {
 			e.startLook()
 			break
 		}

@@ -128,18 +128,25 @@ func (t *Task) Apply(ctx context.Context, plan Plan) (Report, error) {
 	return report.sorted(), err
 }
 
+// Why an action of a plan is passed over.
+const (
+	reasonGone      = "its machine is gone"
+	reasonChanged   = "its machine has changed since the plan was made"
+	reasonOtherwise = "it would be decided otherwise now: "
+)
+
 // passedOver is why a planned action is not done any more, or "".
 func passedOver(a Action, fresh map[MachineID]Action) string {
 	now, ok := fresh[a.Was.ID]
 	switch {
 	case !ok:
-		return "its machine is gone"
+		return reasonGone
 	case now.Err != nil && now.Was != a.Was:
 		return "its machine could not be read: " + now.Err.Error()
 	case now.Was != a.Was:
-		return "its machine has changed since the plan was made"
+		return reasonChanged
 	case now.Kind != a.Kind:
-		return "it would be decided otherwise now: " + now.Reason
+		return reasonOtherwise + now.Reason
 	}
 	return ""
 }

@@ -206,6 +206,7 @@ func (e *engine) consider(u *unit) {
 		return
 	}
 	if !e.allows(u, a) {
+		e.passed(u, reasonOtherwise+a.Reason)
 		return
 	}
 	e.tellDecision(u, a)

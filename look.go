@@ -328,6 +328,7 @@ func (e *engine) populate(u *unit) {
 func (e *engine) gone(u *unit) {
 	u.set(flagGone)
 	e.settled(u, Result{Kind: ActionLeave, Reason: "its record is gone"})
+	e.passed(u, reasonGone)
 	if u.op == nil && (u.life == lifeResting || u.life == lifeFailed) {
 		e.forget(u)
 		return

@@ -89,11 +89,15 @@ func (s hookedState) Fleet(ctx context.Context) ([]provisioner.MachineResult, er
 }
 
 func (s hookedState) Machines(ctx context.Context, ids ...provisioner.MachineID) ([]provisioner.MachineResult, error) {
-	return hooked(ctx, s.before, provisionertest.CallMachines, texts(ids), func() ([]provisioner.MachineResult, error) { return s.State.Machines(context.WithoutCancel(ctx), ids...) })
+	return hooked(ctx, s.before, provisionertest.CallMachines, texts(ids), func() ([]provisioner.MachineResult, error) {
+		return s.State.Machines(context.WithoutCancel(ctx), ids...)
+	})
 }
 
 func (s hookedState) StartInfo(ctx context.Context, ids ...provisioner.MachineID) ([]provisioner.StartInfoResult, error) {
-	return hooked(ctx, s.before, provisionertest.CallInfo, texts(ids), func() ([]provisioner.StartInfoResult, error) { return s.State.StartInfo(context.WithoutCancel(ctx), ids...) })
+	return hooked(ctx, s.before, provisionertest.CallInfo, texts(ids), func() ([]provisioner.StartInfoResult, error) {
+		return s.State.StartInfo(context.WithoutCancel(ctx), ids...)
+	})
 }
 
 func (s hookedState) SetInstance(ctx context.Context, rec provisioner.InstanceRecord) error {
@@ -125,7 +129,9 @@ func (s hookedState) Authenticate(ctx context.Context, reqs ...provisioner.AuthR
 	for _, r := range reqs {
 		ids = append(ids, string(r.Machine))
 	}
-	return hooked(ctx, s.before, provisionertest.CallAuth, ids, func() ([]provisioner.AuthResult, error) { return s.State.Authenticate(context.WithoutCancel(ctx), reqs...) })
+	return hooked(ctx, s.before, provisionertest.CallAuth, ids, func() ([]provisioner.AuthResult, error) {
+		return s.State.Authenticate(context.WithoutCancel(ctx), reqs...)
+	})
 }
 
 // configOf is a configuration on a World, with its watchers and random numbers

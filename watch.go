@@ -43,13 +43,14 @@ type watch struct {
 	applied bool                 // and decided about
 	open    map[*unit]struct{}   // something of them is under way
 	given   map[*unit]int        // given up for now: where in the report
+	acted   map[*unit]bool       // with a gate: something was begun
 	report  Report
 	err     error
 	finish  func() // called once, when the wait is over
 }
 
 func newWatch(gate map[MachineID]Action, finish func()) *watch {
-	return &watch{gate: gate, open: map[*unit]struct{}{}, given: map[*unit]int{}, finish: finish}
+	return &watch{gate: gate, open: map[*unit]struct{}{}, given: map[*unit]int{}, acted: map[*unit]bool{}, finish: finish}
 }
 
 // allows says whether anybody who drives the engine wants the action.
@@ -62,11 +63,24 @@ func (e *engine) allows(u *unit, a Action) bool {
 			return true
 		}
 		planned, ok := w.gate[u.rec.ID]
-		if ok && (planned.Kind == a.Kind || planned.Kind == ActionStop && a.Kind == ActionRemove) {
+		if ok && (planned.Kind == a.Kind && planned.Was == a.Was || planned.Kind == ActionStop && a.Kind == ActionRemove && w.acted[u]) {
 			return true
 		}
 	}
 	return false
+}
+
+// passed: an applied plan is about the unit, and is not what is decided now.
+func (e *engine) passed(u *unit, reason string) {
+	for _, w := range e.watch {
+		if planned, ok := w.gate[u.rec.ID]; ok && w.began && !w.acted[u] {
+			if planned.Was != u.rec {
+				reason = reasonChanged
+			}
+			delete(w.gate, u.rec.ID)
+			w.report.Results = append(w.report.Results, Result{Machine: u.rec.ID, Kind: ActionLeave, Instance: u.rec.Instance, Reason: reason})
+		}
+	}
 }
 
 // plannedZone is where an applied plan wants the machine.
@@ -85,6 +99,9 @@ func (e *engine) begun(u *unit) {
 	for _, w := range e.watch {
 		if _, given := w.given[u]; w.began && !given && w.covers(u) {
 			w.open[u] = struct{}{}
+			if w.gate != nil {
+				w.acted[u] = true
+			}
 		}
 	}
 }
