@@ -59,15 +59,29 @@ type call struct {
 	phase  opPhase
 	ctx    context.Context
 	cancel context.CancelCauseFunc
+
+	disown bool // the machine no longer wants what is being made for it
 }
 
 // cut cancels the host call, if it still is the one that is meant.
 func (c *call) cut(phase opPhase, cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.phase == phase {
+	c.disown = c.disown || cause == errUnwanted
+	switch {
+	case c.phase != phase:
+	case phase == phaseLaunch && cause == errUnwanted:
+		// A start that is cut off may have made an instance that nobody would
+		// ever find again, so it is let end, and what it makes is stopped.
+	default:
 		c.cancel(cause)
 	}
+}
+
+func (c *call) disowned() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.disown
 }
 
 // why is the error of the call that was made last, with the reason why that
@@ -476,6 +490,10 @@ func (r *running) start(c startCall) {
 		}
 	}
 	ctx := r.at(phaseLaunch)
+	if r.disowned() {
+		a.start = errUnwanted
+		return
+	}
 	epoch, err := r.held()
 	if err != nil {
 		a.start = ZoneIndependent(err)
@@ -500,13 +518,13 @@ func (r *running) start(c startCall) {
 		return
 	}
 	a.record = recordOf(c.request, result)
-	if a.unwanted = unwanted(ctx, c.request, result); a.unwanted != nil {
+	if a.unwanted = r.unwanted(c.request, result); a.unwanted != nil {
 		return
 	}
 	if result.Profiles == nil && r.Namer != nil && c.request.Machine.IsContainer() {
 		ctx = r.at(phaseProfiles)
 		a.profiles = r.profiles(ctx, c.request)
-		if a.unwanted = unwanted(ctx, c.request, result); a.unwanted != nil {
+		if a.unwanted = r.unwanted(c.request, result); a.unwanted != nil {
 			return
 		}
 	}
@@ -544,8 +562,8 @@ func startFailure(ctx context.Context, err error) error {
 }
 
 // unwanted is why an instance must not stay, or nil (ST9, ST13).
-func unwanted(ctx context.Context, q StartRequest, result StartResult) error {
-	if errors.Is(context.Cause(ctx), errUnwanted) {
+func (r *running) unwanted(q StartRequest, result StartResult) error {
+	if r.disowned() {
 		return errUnwanted
 	}
 	return oddResult(q, result)
