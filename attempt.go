@@ -30,6 +30,11 @@ func attemptEnded(e *engine, u *unit, m *message) {
 	switch {
 	case r.record.Instance == "":
 		e.attemptFailed(u, m.op, r.start)
+		return
+	case r.record.Zone == e.ledger.name(s.zone) && e.cool.of(s.shape).succeeded(s.zone, e.opID, e.now):
+		defer e.zonesChanged()
+	}
+	switch {
 	case r.unwanted != nil:
 		s.made = &madeInstance{record: r.record, err: r.unwanted}
 		e.beginUndo(u)
@@ -79,6 +84,7 @@ func (e *engine) attemptFailed(u *unit, o *op, err error) {
 	if err == nil {
 		err = errors.New("the broker gave neither an instance nor an error")
 	}
+	e.heard(u, o, err)
 	last := OutcomeOf(err)
 	if s.cancelled || e.quiet {
 		if last.Kind != OutcomeUnknown {
@@ -95,20 +101,33 @@ func (e *engine) attemptFailed(u *unit, o *op, err error) {
 	e.goOn(u, last, err, o)
 }
 
+// heard: a failed attempt may tell something about the zone for all machines
+// of its shape (AZ11), and makes room for another that probes it.
+func (e *engine) heard(u *unit, o *op, err error) {
+	s := u.start
+	if lacksCapacity(err) {
+		if until, began := e.cool.failed(s.shape, s.zone, o.id, e.opID, e.now); began {
+			e.tell(Event{Kind: EventZoneCooling, Zone: e.ledger.name(s.zone), Err: err, Next: until})
+			e.zonesChanged()
+			return
+		}
+	}
+	e.probe(u, noZone)
+}
+
 // goOn is what comes after an attempt that has failed. o holds the place, if
 // it is still held.
 func (e *engine) goOn(u *unit, last Outcome, err error, o *op) {
 	s := u.start
-	usable := 0
+	usable, cooling := 0, 0
 	if last.Kind == OutcomeZoneFailed && s.zone != noZone {
 		s.failed.add(s.zone)
-		s.wish.failed = &s.failed
 		e.ledger.place(u.slot, noZone)
-		_, usable = e.ledger.choose(&s.wish)
+		usable, cooling = e.ledger.left(e.wish(u))
 	}
 	failedIn := e.ledger.name(s.zone)
 	var d Decision
-	s.walk, d = s.walk.Next(e.policy.Retry, last, usable, e.cfg.random())
+	s.walk, d = s.walk.Next(e.policy.Retry, last, usable+cooling, e.cfg.random())
 	if limit := e.policy.Retry.Deadline; d.Step == StepFail || limit > 0 && !e.now.Add(d.Wait).Before(s.began.Add(limit)) {
 		e.tell(Event{Kind: EventAttemptFailed, Machine: u.rec.ID, Zone: failedIn, Attempt: s.attempt, Err: err})
 		e.giveUp(u, err)

@@ -83,7 +83,7 @@ func BenchmarkOutcomeOf(b *testing.B) {
 // wishes of machines that are still to be placed.
 func benchLedger(machines, zones, group int) (*ledger, []wish) {
 	r := rand.New(rand.NewPCG(1, 2))
-	l := newLedger(TieHash)
+	l := newLedger(Policy{})
 	list := make([]Zone, zones)
 	for i := range list {
 		list[i] = Zone{Name: ZoneName(fmt.Sprintf("zone-%03d", i)), Available: true}
@@ -114,7 +114,7 @@ func BenchmarkChooseZone(b *testing.B) {
 					i := 0
 					for b.Loop() {
 						w := &wishes[i&1023]
-						z, _ := l.choose(w)
+						z := l.choose(w)
 						l.place(w.slot, z) // choosing reserves (AZ7)
 						i++
 					}

@@ -1,7 +1,9 @@
 package provisioner
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -101,6 +103,30 @@ type Policy struct {
 	// Tie orders zones with equal populations. Defaults to TieHash.
 	Tie TieBreak
 
+	// Weights say how much each zone is to hold in proportion to the others,
+	// 1 to 1000. A zone that is missing, or has 0, weighs 1.
+	Weights map[ZoneName]int
+
+	// MaxSkew is a hard limit on how uneven a group may be: no zone gets a
+	// member if it would then hold more than this many (for each unit of its
+	// weight) above the emptiest of the zones that are available to the
+	// machine by its constraints. A zone that has failed or is cooling down
+	// counts as available, so the machine waits for it instead of piling up
+	// elsewhere. Defaults to no limit: zones with fewest members come first,
+	// and that is all.
+	MaxSkew int
+
+	// MinZones is over how many zones a group is to be spread at least: while
+	// fewer are available, those that are missing count as empty ones for
+	// MaxSkew, which must be set. Defaults to none.
+	MinZones int
+
+	// ZoneCooldown is how long a zone that lacks capacity is passed over by
+	// machines of the same shape (AZ11). It doubles, up to 30 min, while the
+	// machine that probes the zone afterwards finds none either. Defaults to
+	// 3 min; Off for never.
+	ZoneCooldown time.Duration
+
 	// Backoff is how everything but starts is tried again: reads, stops,
 	// removals. Retries and Deadline are not looked at: it is never given up.
 	// RoundDelay defaults to 1 s here, and MaxDelay to 1 min.
@@ -126,6 +152,22 @@ func (p Policy) faults() []error {
 	}
 	if p.Tie > TieName {
 		faults = append(faults, errors.NotValidf("Policy.Tie %d: want TieHash or TieName:", p.Tie))
+	}
+	for _, zone := range slices.Sorted(maps.Keys(p.Weights)) {
+		if w := p.Weights[zone]; w < 0 || w > maxWeight {
+			faults = append(faults, errors.NotValidf("Policy.Weights[%s] %d: want 1 to %d, or 0 for 1:", zone, w, maxWeight))
+		}
+	}
+	if p.MaxSkew < 0 || p.MaxSkew > mostSkew {
+		faults = append(faults, errors.NotValidf("Policy.MaxSkew %d: want 1 to %d, or 0 for no limit:", p.MaxSkew, mostSkew))
+	}
+	if p.MinZones < 0 {
+		faults = append(faults, errors.NotValidf("Policy.MinZones %d: want 1 or more, or 0 for none:", p.MinZones))
+	} else if p.MinZones > 0 && p.MaxSkew == 0 {
+		faults = append(faults, errors.NotValidf("Policy.MinZones %d without MaxSkew: want both:", p.MinZones))
+	}
+	if p.ZoneCooldown < Off {
+		faults = append(faults, errors.NotValidf("Policy.ZoneCooldown %v: want Off, 0 for the default, or more:", p.ZoneCooldown))
 	}
 	faults = append(faults, p.Retry.faults("Policy.Retry")...)
 	return append(faults, p.Backoff.faults("Policy.Backoff")...)
@@ -326,6 +368,7 @@ func (c Config) withDefaults() Config {
 		c.Random = secureRandom
 	}
 	c.EventBuffer = positiveOr(c.EventBuffer, 4096)
+	c.Policy.Weights = maps.Clone(c.Policy.Weights)
 	c.Limits = c.Limits.withDefaults()
 	c.LaunchTimeout = orDefault(c.LaunchTimeout, 5*time.Minute)
 	c.CallTimeout = orDefault(c.CallTimeout, time.Minute)

@@ -30,6 +30,7 @@ type engine struct {
 	slots    int32
 	free     []int32
 	ledger   *ledger
+	cool     cooldowns
 	reaper   reaper
 
 	starts   lane.Lane[*unit]
@@ -187,7 +188,7 @@ func newEngine(cfg engineConfig, p Policy, l Limits) *engine {
 	e := &engine{
 		cfg: cfg, policy: p,
 		units: map[MachineID]*unit{}, claims: map[InstanceID]*unit{}, children: map[MachineID][]*unit{},
-		ledger: newLedger(p.Tie), reaper: newReaper(),
+		ledger: newLedger(p), cool: newCooldowns(p), reaper: newReaper(),
 		quiet: true, // until somebody drives it
 	}
 	e.resize(l)

@@ -95,6 +95,9 @@ const (
 	// EventZoneVanished: a zone is no longer listed, and machines are still in
 	// it. Zone, N.
 	EventZoneVanished EventKind = "zone-vanished"
+	// EventZoneCooling: a zone lacks room, and is passed over by machines of
+	// one shape until Next. Zone, Err, Next.
+	EventZoneCooling EventKind = "zone-cooling"
 	// EventCallFailed: a call that is no single machine's failed; tried again.
 	// Text names the call. Err, Next.
 	EventCallFailed EventKind = "call-failed"

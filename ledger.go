@@ -1,6 +1,10 @@
 package provisioner
 
-import "math"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
 
 // A ledger counts the machines of each zone and picks zones for new ones: the
 // fast second form of FilterZones and SortZones, with the same predicate and
@@ -8,17 +12,21 @@ import "math"
 // owner hands out; a slot is counted in at most one zone (AZ7). It has one
 // owner and no lock.
 type ledger struct {
-	tie   TieBreak
-	zones []ledgerZone
-	index map[ZoneName]int32
-	at    []int32 // the zone of each slot; noZone if it is counted nowhere
+	policy Policy
+	zones  []ledgerZone
+	index  map[ZoneName]int32
+	at     []int32                 // the zone of each slot; noZone if it is counted nowhere
+	keyed  map[string]*ledgerGroup // groups that have a key
+	in     [][]*ledgerGroup        // those of each slot, once for each time it is a member
 
-	group []int32 // scratch: members of one group by zone
+	group []int32   // of the wish in hand: members of its group by zone
+	limit skewLimit // and what MaxSkew leaves to it
 }
 
 type ledgerZone struct {
 	name      ZoneName
 	hash      uint64
+	weight    int
 	listed    bool
 	available bool
 	total     int32
@@ -26,8 +34,8 @@ type ledgerZone struct {
 
 const noZone int32 = -1
 
-func newLedger(tie TieBreak) *ledger {
-	return &ledger{tie: tie, index: map[ZoneName]int32{}}
+func newLedger(p Policy) *ledger {
+	return &ledger{policy: p, index: map[ZoneName]int32{}, keyed: map[string]*ledgerGroup{}}
 }
 
 // intern gives a zone its number, also one that was never listed: machines may
@@ -40,7 +48,7 @@ func (l *ledger) intern(name ZoneName) int32 {
 		return z
 	}
 	z := int32(len(l.zones))
-	l.zones = append(l.zones, ledgerZone{name: name, hash: hashString(string(name))})
+	l.zones = append(l.zones, ledgerZone{name: name, hash: hashString(string(name)), weight: weightOf(l.policy.Weights, name)})
 	l.index[name] = z
 	l.group = append(l.group, 0)
 	return z
@@ -83,12 +91,19 @@ func (l *ledger) place(slot, zone int32) {
 	for int(slot) >= len(l.at) {
 		l.at = append(l.at, noZone)
 	}
-	if old := l.at[slot]; old != noZone {
+	old := l.at[slot]
+	if old == zone {
+		return
+	}
+	if l.at[slot] = zone; old != noZone {
 		l.zones[old].total--
 	}
-	l.at[slot] = zone
 	if zone != noZone {
 		l.zones[zone].total++
+	}
+	for _, g := range l.groupsOf(slot) {
+		g.count(old, -1)
+		g.count(zone, 1)
 	}
 }
 
@@ -131,15 +146,35 @@ func (l *ledger) set(names []ZoneName) *zoneSet {
 // A wish is what one choice is made by.
 type wish struct {
 	slot       int32
-	hash       uint64  // of the machine's id
-	group      []int32 // slots; its own does not count
+	hash       uint64       // of the machine's id
+	group      []int32      // slots of a group without a key; its own does not count
+	keyed      *ledgerGroup // or the group
 	constraint *zoneSet
 	derived    *zoneSet
 	failed     *zoneSet
+	cool       *cooling
+	now        time.Time // for cool
 }
 
-// out is the ledger's form of zoneReason.
-func (l *ledger) out(z int32, w *wish) string {
+// look works out what the reasons and the order depend on besides a zone
+// itself: everything that is asked about a wish begins with it.
+func (l *ledger) look(w *wish) {
+	l.countGroup(w)
+	l.limit = skewLimit{}
+	if l.policy.MaxSkew == 0 || w.keyed == nil && len(w.group) == 0 {
+		return
+	}
+	l.limit.most = l.policy.MaxSkew
+	for z := range l.zones {
+		if l.closed(int32(z), w) == "" {
+			l.limit.see(int(l.group[z]), l.zones[z].weight)
+		}
+	}
+	l.limit.want(l.policy.MinZones)
+}
+
+// closed is why the machine may not use the zone, now and in later rounds.
+func (l *ledger) closed(z int32, w *wish) string {
 	switch zone := &l.zones[z]; {
 	case !zone.listed:
 		return ReasonVanished
@@ -149,39 +184,95 @@ func (l *ledger) out(z int32, w *wish) string {
 		return ReasonConstraint
 	case w.derived != nil && !w.derived.has(z):
 		return ReasonDerived
-	case w.failed != nil && w.failed.has(z):
-		return ReasonFailed
 	}
 	return ""
+}
+
+// out is the ledger's form of zoneReason.
+func (l *ledger) out(z int32, w *wish) string {
+	reason := l.closed(z, w)
+	switch {
+	case reason != "":
+		return reason
+	case w.failed != nil && w.failed.has(z):
+		return ReasonFailed
+	case w.cool.closed(z, w.slot, w.now):
+		return ReasonCoolingDown
+	case l.limit.most > 0 && l.limit.forbids(int(l.group[z]), l.zones[z].weight):
+		return ReasonSkew
+	}
+	return ""
+}
+
+// reason is why a zone is out for the wish, or "".
+func (l *ledger) reason(z int32, w *wish) string {
+	l.look(w)
+	return l.out(z, w)
 }
 
 // available says whether the zone would do for the wish in a new round.
 func (l *ledger) available(z int32, w *wish) bool {
 	anew := *w
 	anew.failed = nil
-	return l.out(z, &anew) == ""
+	return l.reason(z, &anew) == ""
 }
 
-// choose picks the zone that SortZones would put first, or noZone. usable is
-// the number of zones that could have been picked. Nothing is reserved.
-func (l *ledger) choose(w *wish) (best int32, usable int) {
-	l.countGroup(w)
+// choose picks the zone that SortZones would put first, or noZone. Nothing is
+// reserved.
+func (l *ledger) choose(w *wish) (best int32) {
+	l.look(w)
 	own := l.zoneOf(w.slot)
-	best, least := noZone, uint64(math.MaxUint64)
+	best = noZone
+	var least zoneRank
 	for i := range l.zones {
 		z := int32(i)
 		if l.out(z, w) != "" {
 			continue
 		}
-		usable++
-		// Group and total in one number: the order of compareZones, in one
-		// comparison that seldom goes either way.
-		count := uint64(l.group[z])<<32 | uint64(l.totalBut(z, own))
-		if count < least || count == least && compareZones(l.tieRank(z, w), l.tieRank(best, w)) < 0 {
-			best, least = z, count
+		zone := &l.zones[i]
+		r := zoneRank{group: int(l.group[z]), total: int(l.totalBut(z, own)), weight: zone.weight}
+		// Group and total before what seldom has to be looked at.
+		c := -1
+		if best != noZone {
+			c = cmp.Compare(r.group*least.weight, least.group*r.weight)
+			if c == 0 {
+				c = cmp.Compare(r.total*least.weight, least.total*r.weight)
+			}
+		}
+		if c < 0 || c == 0 && compareZones(l.tieRank(z, w), l.tieRank(best, w)) < 0 {
+			best, least = z, r
 		}
 	}
-	return best, usable
+	return best
+}
+
+// left is how many zones the round still has for the wish, those that are only
+// cooling down too.
+func (l *ledger) left(w *wish) (usable, cooling int) {
+	l.look(w)
+	for z := range l.zones {
+		switch l.out(int32(z), w) {
+		case "":
+			usable++
+		case ReasonCoolingDown:
+			cooling++
+		}
+	}
+	return usable, cooling
+}
+
+// due is when the first zone that is cooling down for the wish comes due.
+func (l *ledger) due(w *wish) (first time.Time) {
+	l.look(w)
+	for z := range l.zones {
+		if l.out(int32(z), w) != ReasonCoolingDown {
+			continue
+		}
+		if at, ok := w.cool.due(int32(z)); ok && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	return first
 }
 
 // totalBut is the number of machines in the zone besides the one in own.
@@ -192,14 +283,25 @@ func (l *ledger) totalBut(z, own int32) int32 {
 	return l.zones[z].total
 }
 
-// tieRank is what zones with equal counts are compared by.
+// tieRank is what zones with equal shares are compared by.
 func (l *ledger) tieRank(z int32, w *wish) zoneRank {
-	return zoneRank{tie: tieValue(l.tie, w.hash, l.zones[z].hash), name: l.zones[z].name}
+	return zoneRank{tie: tieValue(l.policy.Tie, w.hash, l.zones[z].hash), name: l.zones[z].name}
 }
 
 func (l *ledger) countGroup(w *wish) {
 	at, group := l.at, l.group
 	clear(group)
+	if w.keyed != nil {
+		copy(group, w.keyed.counts)
+		if own := l.zoneOf(w.slot); own != noZone {
+			for _, g := range l.groupsOf(w.slot) {
+				if g == w.keyed {
+					group[own]--
+				}
+			}
+		}
+		return
+	}
 	for _, member := range w.group {
 		if int(member) < len(at) && member != w.slot {
 			if z := at[member]; z != noZone {
@@ -213,6 +315,7 @@ func (l *ledger) countGroup(w *wish) {
 // only remembered because machines sit in them are among them.
 func (l *ledger) excluded(w *wish) []Excluded {
 	var out []Excluded
+	l.look(w)
 	for z := range l.zones {
 		if reason := l.out(int32(z), w); reason != "" && (l.zones[z].listed || l.zones[z].total > 0) {
 			out = append(out, Excluded{l.zones[z].name, reason})
@@ -237,27 +340,24 @@ func (l *ledger) waitable(w *wish) bool {
 
 // ranked explains a wish as RankZones does.
 func (l *ledger) ranked(machine MachineID, w *wish) []RankedZone {
-	l.countGroup(w)
+	l.look(w)
 	own := l.zoneOf(w.slot)
-	r := Ranking{Machine: machine, Tie: l.tie, Population: Population{map[ZoneName]int{}, map[ZoneName]int{}}}
-	reasons := map[ZoneName]string{}
-	for z := range l.zones {
-		zone := l.zones[z]
+	p := Population{map[ZoneName]int{}, map[ZoneName]int{}, l.policy.Weights}
+	var usable []Zone
+	var out []RankedZone
+	for i := range l.zones {
+		z, zone := int32(i), &l.zones[i]
 		if !zone.listed && zone.total == 0 {
 			continue
 		}
-		r.Zones = append(r.Zones, Zone{zone.name, zone.available})
-		r.Population.Group[zone.name], r.Population.Total[zone.name] = int(l.group[z]), int(l.totalBut(int32(z), own))
-		reasons[zone.name] = l.out(int32(z), w)
+		p.Group[zone.name], p.Total[zone.name] = int(l.group[z]), int(l.totalBut(z, own))
+		if reason := l.out(z, w); reason == "" {
+			usable = append(usable, Zone{zone.name, true})
+		} else {
+			out = append(out, RankedZone{Zone: zone.name, Group: p.Group[zone.name], Total: p.Total[zone.name], Reason: reason})
+		}
 	}
-	usable, out := FilterZones(r.Zones, func(z Zone) string { return reasons[z.Name] })
-	r.Zones = usable
-	ranked := RankZones(r)
-	for _, x := range out {
-		reason := reasons[x.Zone]
-		ranked = append(ranked, RankedZone{Zone: x.Zone, Reason: reason, Group: r.Population.Group[x.Zone], Total: r.Population.Total[x.Zone]})
-	}
-	return ranked
+	return append(RankZones(Ranking{Machine: machine, Zones: usable, Population: p, Tie: l.policy.Tie}), out...)
 }
 
 // counts gives every zone that is listed or inhabited.
@@ -269,6 +369,124 @@ func (l *ledger) counts() []ZoneCount {
 		}
 	}
 	return counts
+}
+
+// A ledgerGroup counts the members of a group that has a key, so that a choice
+// need not.
+type ledgerGroup struct {
+	key     string
+	sum     uint64  // of the hashes of its members' ids
+	stale   bool    // a member was not known, or has left since
+	members []int32 // slots
+	counts  []int32 // by zone; shorter than the ledger's
+}
+
+func (g *ledgerGroup) count(z, by int32) {
+	if z == noZone {
+		return
+	}
+	for int(z) >= len(g.counts) {
+		g.counts = append(g.counts, 0)
+	}
+	g.counts[z] += by
+}
+
+func (l *ledger) groupsOf(slot int32) []*ledgerGroup {
+	if int(slot) >= len(l.in) {
+		return nil
+	}
+	return l.in[slot]
+}
+
+// join gives a wish its group, as read for the machine. It is one of the
+// group, whether that names it or not (DG2). A container counts where its host
+// is; slotOf finds a top-level machine.
+func (l *ledger) join(w *wish, machine MachineID, g Group, slotOf func(MachineID) (int32, bool)) {
+	w.group, w.keyed = nil, nil
+	if g.Key == "" {
+		w.group, _ = slotsOf(g.Members, slotOf)
+		return
+	}
+	k := l.keyed[g.Key]
+	if k == nil {
+		k = &ledgerGroup{key: g.Key, stale: true}
+		l.keyed[g.Key] = k
+	}
+	w.keyed = k
+	sum, named := sumOf(g.Members, machine)
+	if k.sum == sum && !k.stale {
+		return
+	}
+	slots, all := slotsOf(g.Members, slotOf)
+	if !named {
+		slots = append(slots, w.slot)
+	}
+	l.setMembers(k, slots)
+	k.sum, k.stale = sum, !all
+}
+
+// sumOf is the same for the same members in any order, the machine among them.
+func sumOf(members []MachineID, machine MachineID) (sum uint64, named bool) {
+	for _, id := range members {
+		sum += mix(hashString(string(id)))
+		named = named || id == machine
+	}
+	if !named {
+		sum += mix(hashString(string(machine)))
+	}
+	return sum, named
+}
+
+func slotsOf(members []MachineID, slotOf func(MachineID) (int32, bool)) (slots []int32, all bool) {
+	if len(members) == 0 {
+		return nil, true
+	}
+	slots, all = make([]int32, 0, len(members)+1), true
+	for _, id := range members {
+		if slot, ok := slotOf(id.Top()); ok {
+			slots = append(slots, slot)
+		} else {
+			all = false
+		}
+	}
+	return slots, all
+}
+
+func (l *ledger) setMembers(g *ledgerGroup, slots []int32) {
+	for _, slot := range g.members {
+		l.in[slot] = slices.DeleteFunc(l.in[slot], func(x *ledgerGroup) bool { return x == g })
+	}
+	clear(g.counts)
+	g.members = slots
+	for _, slot := range slots {
+		for int(slot) >= len(l.in) {
+			l.in = append(l.in, nil)
+		}
+		l.in[slot] = append(l.in[slot], g)
+		g.count(l.zoneOf(slot), 1)
+	}
+}
+
+// admit makes sure that a slot is a member.
+func (l *ledger) admit(g *ledgerGroup, slot int32) {
+	if !slices.Contains(l.groupsOf(slot), g) {
+		l.setMembers(g, append(g.members, slot))
+	}
+}
+
+// leave takes a slot out of everything.
+func (l *ledger) leave(slot int32) {
+	l.place(slot, noZone)
+	for _, g := range slices.Clone(l.groupsOf(slot)) {
+		g.stale = true
+		g.members = slices.DeleteFunc(g.members, func(m int32) bool { return m == slot })
+		if len(g.members) == 0 {
+			delete(l.keyed, g.key)
+		}
+	}
+	if int(slot) < len(l.in) {
+		l.in[slot] = nil
+	}
 }
 
 // A zoneSet is a set of interned zones; it allocates nothing for up to 128.

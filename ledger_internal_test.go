@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -32,15 +34,15 @@ func (m *ledgerModel) isListed(name ZoneName) bool {
 }
 
 // ranking asks the pure form what the wish asks the ledger.
-func (m *ledgerModel) ranking(machine MachineID, slot int32, group []int32, constraint, derived, failed []ZoneName, tie TieBreak) Ranking {
+func (m *ledgerModel) ranking(p Policy, machine MachineID, slot int32, group []int32) Ranking {
 	members := map[ZoneName]int{}
 	for _, s := range group {
 		if zone, ok := m.at[s]; ok && s != slot {
 			members[zone]++
 		}
 	}
-	return Ranking{Machine: machine, Zones: m.listed, Population: Population{members, m.total(slot)},
-		Constraint: constraint, Derived: derived, Failed: failed, Tie: tie}
+	return Ranking{Machine: machine, Zones: m.listed, Population: Population{members, m.total(slot), p.Weights},
+		Tie: p.Tie, MaxSkew: p.MaxSkew, MinZones: p.MinZones}
 }
 
 // FuzzZoneRanking holds the two forms of placement together: FilterZones,
@@ -60,11 +62,20 @@ func FuzzZoneRanking(f *testing.F) {
 			t.Skip()
 		}
 		r := rand.New(rand.NewPCG(seed, seed))
-		tie := TieHash
+		policy := Policy{MaxSkew: r.IntN(4), Weights: map[ZoneName]int{}}
 		if byName {
-			tie = TieName
+			policy.Tie = TieName
 		}
-		l, model := newLedger(tie), &ledgerModel{at: map[int32]ZoneName{}}
+		if policy.MaxSkew > 0 {
+			policy.MinZones = r.IntN(int(zones) + 2)
+		}
+		for i := range zones {
+			if r.IntN(3) == 0 {
+				policy.Weights[ZoneName(fmt.Sprintf("zone-%d", i))] = r.IntN(5)
+			}
+		}
+		l, model := newLedger(policy), &ledgerModel{at: map[int32]ZoneName{}}
+		cool := newCooldowns(policy)
 		// One name in ten is never listed.
 		name := func() ZoneName { return ZoneName(fmt.Sprintf("zone-%d", r.IntN(int(zones)+int(zones)/10+1))) }
 		some := func(most int) []ZoneName {
@@ -132,25 +143,59 @@ func FuzzZoneRanking(f *testing.F) {
 					group = append(group, s)
 				}
 			}
-			constraint, derived, failed := some(int(zones)), some(2*int(zones)), some(int(zones)/2+1)
-			if r.IntN(2) == 0 {
-				constraint = nil
-			}
-			if r.IntN(2) == 0 {
-				derived = nil
-			}
 			machine := MachineID(fmt.Sprint(slot))
-			w := &wish{slot: slot, hash: hashString(string(machine)), group: group,
-				constraint: l.set(constraint), derived: l.set(derived), failed: &zoneSet{}}
-			for _, z := range failed {
+			pure := model.ranking(policy, machine, slot, group)
+			pure.Failed = some(int(zones)/2 + 1)
+			if r.IntN(2) == 0 {
+				pure.Constraint = some(int(zones))
+			}
+			if r.IntN(2) == 0 {
+				pure.Derived = some(2 * int(zones))
+			}
+			w := &wish{slot: slot, hash: hashString(string(machine)),
+				constraint: l.set(pure.Constraint), derived: l.set(pure.Derived), failed: &zoneSet{}, now: time.Unix(1, 0)}
+			for _, z := range pure.Failed {
 				w.failed.add(l.intern(z))
 			}
-			sameRanking(t, l, w, model, model.ranking(machine, slot, group, constraint, derived, failed, tie))
-			zone, _ := l.choose(w)
-			place(slot, l.name(zone))
+			for _, z := range some(int(zones) / 4) {
+				cool.failed(shape{}, l.intern(z), 1, 1, w.now)
+				pure.Cooling = append(pure.Cooling, z)
+			}
+			w.cool = cool.of(shape{})
+			for z := range l.zones {
+				if w.cool.closed(int32(z), slot, w.now) {
+					pure.Cooling = append(pure.Cooling, l.zones[z].name)
+				}
+			}
+			joinModel(r, l, w, machine, group)
+			sameRanking(t, l, w, model, pure)
+			place(slot, l.name(l.choose(w)))
 			sameCounts(t, l, model)
+			if r.IntN(3) == 0 {
+				delete(model.at, slot)
+				l.leave(slot)
+				sameCounts(t, l, model)
+			}
 		}
 	})
+}
+
+// joinModel gives the wish its group, with or without a key; the members come
+// in any order, and with or without the machine itself.
+func joinModel(r *rand.Rand, l *ledger, w *wish, machine MachineID, group []int32) {
+	g := Group{Key: []string{"", "k1", "k2"}[r.IntN(3)]}
+	for _, slot := range group {
+		if slot != w.slot || r.IntN(2) == 0 {
+			g.Members = append(g.Members, MachineID(fmt.Sprint(slot)))
+		}
+	}
+	r.Shuffle(len(g.Members), func(i, j int) { g.Members[i], g.Members[j] = g.Members[j], g.Members[i] })
+	for range 1 + r.IntN(2) { // the second reading says the same
+		l.join(w, machine, g, func(id MachineID) (int32, bool) {
+			slot, err := strconv.Atoi(string(id))
+			return int32(slot), err == nil
+		})
+	}
 }
 
 func sameRanking(t *testing.T, l *ledger, w *wish, model *ledgerModel, r Ranking) {
@@ -166,7 +211,16 @@ func sameRanking(t *testing.T, l *ledger, w *wish, model *ledgerModel, r Ranking
 			usable++
 		}
 	}
-	best, n := l.choose(w)
+	best := l.choose(w)
+	n, cooling := l.left(w)
+	for _, z := range pure {
+		if z.Reason == ReasonCoolingDown {
+			cooling--
+		}
+	}
+	if cooling != 0 {
+		t.Fatalf("AZ11: %d zones more than should are cooling down\n%+v", cooling, pure)
+	}
 	if l.name(best) != first || n != usable {
 		t.Fatalf("AZ5: chose %q of %d, want %q of %d\n%+v", l.name(best), n, first, usable, pure)
 	}
@@ -232,13 +286,53 @@ func sameCounts(t *testing.T, l *ledger, model *ledgerModel) {
 	if sum != len(model.at) {
 		t.Fatalf("AZ7: %d machines are counted, want %d", sum, len(model.at))
 	}
+	if diff := gocmp.Diff(ledgerCounts(rebuilt(l)), ledgerCounts(l)); diff != "" {
+		t.Fatalf("the ledger rebuilt and the ledger kept (-rebuilt +kept):\n%s", diff)
+	}
+}
+
+// rebuilt is a ledger made anew from where each slot is, and who is in which
+// group.
+func rebuilt(l *ledger) *ledger {
+	anew := newLedger(l.policy)
+	for _, z := range l.zones {
+		anew.intern(z.name)
+	}
+	for key, g := range l.keyed {
+		k := &ledgerGroup{key: key}
+		anew.keyed[key] = k
+		anew.setMembers(k, slices.Clone(g.members))
+	}
+	for slot, zone := range l.at {
+		anew.place(int32(slot), zone)
+	}
+	return anew
+}
+
+// ledgerCounts is all that a ledger counts.
+func ledgerCounts(l *ledger) map[string]int {
+	counts := map[string]int{}
+	for i, z := range l.zones {
+		counts["all in "+string(z.name)] = int(z.total)
+		for key, g := range l.keyed {
+			if i < len(g.counts) && g.counts[i] != 0 {
+				counts[key+" in "+string(z.name)] = int(g.counts[i])
+			}
+		}
+	}
+	for slot, groups := range l.in {
+		for _, g := range groups {
+			counts[fmt.Sprintf("slot %d in %s", slot, g.key)]++
+		}
+	}
+	return counts
 }
 
 func TestLedgerReserves(t *testing.T) {
-	l := newLedger(TieName)
+	l := newLedger(Policy{Tie: TieName})
 	l.setZones([]Zone{{"a", true}, {"b", true}, {"c", true}})
 	choose := func(slot int32) ZoneName {
-		zone, _ := l.choose(&wish{slot: slot})
+		zone := l.choose(&wish{slot: slot})
 		l.place(slot, zone)
 		return l.name(zone)
 	}
@@ -266,22 +360,22 @@ func TestLedgerReserves(t *testing.T) {
 
 // AZ5: one member of the group weighs more than any number of other machines.
 func TestLedgerGroupBeforeTotal(t *testing.T) {
-	l := newLedger(TieName)
+	l := newLedger(Policy{Tie: TieName})
 	l.setZones([]Zone{{"crowd", true}, {"member", true}})
 	for slot := range int32(100_000) {
 		l.place(slot, l.intern("crowd"))
 	}
 	l.place(100_000, l.intern("member"))
-	if zone, _ := l.choose(&wish{slot: 100_001, group: []int32{100_000}}); l.name(zone) != "crowd" {
+	if zone := l.choose(&wish{slot: 100_001, group: []int32{100_000}}); l.name(zone) != "crowd" {
 		t.Errorf("went to %s", l.name(zone))
 	}
-	if zone, _ := l.choose(&wish{slot: 100_001}); l.name(zone) != "member" {
+	if zone := l.choose(&wish{slot: 100_001}); l.name(zone) != "member" {
 		t.Errorf("without a group it went to %s", l.name(zone))
 	}
 }
 
 func TestLedgerZoneList(t *testing.T) {
-	l := newLedger(TieName)
+	l := newLedger(Policy{Tie: TieName})
 	if l.zoned() {
 		t.Error("AZ1: nothing listed, and yet zones")
 	}
@@ -296,7 +390,9 @@ func TestLedgerZoneList(t *testing.T) {
 	if v := l.setZones([]Zone{{"a", true}, {"d", true}}); v != nil {
 		t.Errorf("AZ3: vanished once, told once: %v", v)
 	}
-	zone, usable := l.choose(&wish{slot: 1, constraint: l.set([]ZoneName{"b", "d"})})
+	w := &wish{slot: 1, constraint: l.set([]ZoneName{"b", "d"})}
+	zone := l.choose(w)
+	usable, _ := l.left(w)
 	if l.name(zone) != "d" || usable != 1 {
 		t.Errorf("AZ3: a vanished zone is not used, a new one is: %s of %d", l.name(zone), usable)
 	}
@@ -305,7 +401,7 @@ func TestLedgerZoneList(t *testing.T) {
 		t.Errorf("AZ3: a vanished zone is kept while machines are in it (-want +got):\n%s", diff)
 	}
 	l.setZones([]Zone{{"b", true}})
-	if zone, _ := l.choose(&wish{slot: 1}); l.name(zone) != "b" {
+	if zone := l.choose(&wish{slot: 1}); l.name(zone) != "b" {
 		t.Errorf("AZ3: a zone that comes back is used: %q", l.name(zone))
 	}
 }
@@ -342,7 +438,7 @@ func TestCoreAllocatesNothing(t *testing.T) {
 				failed.clear()
 				failed.add(int32(i % zones))
 				w.failed = failed
-				zone, _ := l.choose(w)
+				zone := l.choose(w)
 				l.place(w.slot%1000, zone)
 			}); n != 0 {
 				t.Errorf("a choice among %d zones with a group of %d: %v allocations", zones, group, n)

@@ -369,7 +369,7 @@ func (e *engine) forget(u *unit) {
 		return
 	}
 	e.unclaim(u)
-	e.ledger.place(u.slot, noZone)
+	e.ledger.leave(u.slot)
 	e.free = append(e.free, u.slot)
 	e.agenda.Drop(&u.item)
 	e.ceased(u)

@@ -578,13 +578,12 @@ func (e *engine) startsUnderWay() bool {
 
 // zoneState is where the reading of zones stands.
 type zoneState struct {
-	op      *op
-	read    bool // the list was read once; false gates every start (AZ2)
-	at      time.Time
-	tries   uint8
-	retry   moment
-	stale   bool    // something to place has come since
-	waiting []*unit // for any zone to come up
+	op    *op
+	read  bool // the list was read once; false gates every start (AZ2)
+	at    time.Time
+	tries uint8
+	retry moment
+	stale bool // something to place has come since
 }
 
 // refreshZones reads the list of zones if it is too old for what is to be
@@ -642,12 +641,16 @@ func (e *engine) zonesRead(o *op, m *message) {
 		}
 	}
 	e.tell(Event{Kind: EventZones, N: len(usable)})
-	waiting := e.zones.waiting
-	e.zones.waiting = nil
-	for _, u := range waiting {
-		if u.life == lifeWaiting {
-			e.fire(u, evDue, nil)
-		}
+	e.zonesChanged()
+}
+
+// zonesChanged: those who wait for a zone may have one now.
+func (e *engine) zonesChanged() {
+	if e.lives[lifeWaiting] == 0 || e.quiet {
+		return
+	}
+	for _, u := range e.sortedUnits(func(u *unit) bool { return u.life == lifeWaiting && u.start.noZones != "" }) {
+		e.zoneAgain(u)
 	}
 }
 

@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -50,6 +51,7 @@ const (
 	ReasonFailed        = "failed in this round"
 	ReasonVanished      = "no longer listed"
 	ReasonCoolingDown   = "cooling down after a lack of capacity"
+	ReasonSkew          = "fuller of the group than MaxSkew allows"
 	ReasonWithoutAName  = "without a name"
 	reasonListedAlready = "listed twice"
 )
@@ -90,6 +92,25 @@ func zoneReason(before []Zone, z Zone, rules []ZoneRule) string {
 type Population struct {
 	Group map[ZoneName]int
 	Total map[ZoneName]int
+
+	// Weight says how much each zone is to hold in proportion to the others:
+	// counts are compared after they are divided by it. A zone that is missing
+	// here, or has 0, weighs 1.
+	Weight map[ZoneName]int
+}
+
+func (p Population) rank(zone ZoneName) zoneRank {
+	return zoneRank{group: p.Group[zone], total: p.Total[zone], weight: weightOf(p.Weight, zone), name: zone}
+}
+
+// Bounds that keep products of weights and counts far from any overflow.
+const (
+	maxWeight = 1000
+	mostSkew  = 1_000_000
+)
+
+func weightOf(weights map[ZoneName]int, zone ZoneName) int {
+	return min(max(weights[zone], 1), maxWeight)
 }
 
 // A TieBreak orders zones with equal populations (AZ5).
@@ -109,28 +130,60 @@ const (
 func SortZones(zones []Zone, machine MachineID, p Population, tie TieBreak) []Zone {
 	sorted := slices.Clone(zones)
 	h := hashString(string(machine))
-	slices.SortFunc(sorted, func(a, b Zone) int {
-		return compareZones(
-			zoneRank{p.Group[a.Name], p.Total[a.Name], tieValue(tie, h, hashString(string(a.Name))), a.Name},
-			zoneRank{p.Group[b.Name], p.Total[b.Name], tieValue(tie, h, hashString(string(b.Name))), b.Name})
-	})
+	rank := func(z Zone) zoneRank {
+		r := p.rank(z.Name)
+		r.tie = tieValue(tie, h, hashString(string(z.Name)))
+		return r
+	}
+	slices.SortFunc(sorted, func(a, b Zone) int { return compareZones(rank(a), rank(b)) })
 	return sorted
 }
 
 // zoneRank is what zones are compared by.
 type zoneRank struct {
-	group, total int
-	tie          uint64
-	name         ZoneName
+	group, total, weight int
+	tie                  uint64
+	name                 ZoneName
 }
 
-// compareZones is the one order of zones: SortZones and the ledger both use it.
+// compareZones is the one order of zones: SortZones and the ledger both use
+// it. Shares are compared as fractions, so that they are exact.
 func compareZones(a, b zoneRank) int {
 	return cmp.Or(
-		cmp.Compare(a.group, b.group),
-		cmp.Compare(a.total, b.total),
+		cmp.Compare(a.group*b.weight, b.group*a.weight),
+		cmp.Compare(a.total*b.weight, b.total*a.weight),
 		cmp.Compare(a.tie, b.tie),
 		strings.Compare(string(a.name), string(b.name)))
+}
+
+// A skewLimit bounds how much fuller of a machine's group a zone may become
+// than the emptiest. The zero value bounds nothing.
+type skewLimit struct {
+	most            int // Policy.MaxSkew
+	members, weight int // of the emptiest
+	zones           int // seen
+}
+
+// see takes in a zone that the machine may use, also if it has failed or is
+// cooling down: it is for its sake that the others must not fill up.
+func (s *skewLimit) see(members, weight int) {
+	if s.zones == 0 || members*s.weight < s.members*weight {
+		s.members, s.weight = members, weight
+	}
+	s.zones++
+}
+
+// want notes how many zones there should be: where there are fewer, those that
+// are missing count as empty ones.
+func (s *skewLimit) want(zones int) {
+	if s.zones < zones {
+		s.members, s.weight = 0, 1
+	}
+}
+
+// forbids says whether a zone must not get one more.
+func (s *skewLimit) forbids(members, weight int) bool {
+	return s.most > 0 && (members+1)*s.weight > (s.most*s.weight+s.members)*weight
 }
 
 func tieValue(tie TieBreak, machine, zone uint64) uint64 {
@@ -174,7 +227,10 @@ type Ranking struct {
 	Constraint []ZoneName // none: all
 	Derived    []ZoneName // none: all
 	Failed     []ZoneName // in this round
+	Cooling    []ZoneName // after a lack of capacity (AZ11)
 	Tie        TieBreak
+	MaxSkew    int // as Policy.MaxSkew
+	MinZones   int // as Policy.MinZones
 }
 
 // RankZones gives each zone its rank for the machine, or the reason why it is
@@ -184,19 +240,67 @@ func RankZones(r Ranking) []RankedZone {
 	usable, out := FilterZones(r.Zones,
 		OnlyZones(ReasonConstraint, r.Constraint...),
 		OnlyZones(ReasonDerived, r.Derived...),
-		NotZones(ReasonFailed, r.Failed...))
+		NotZones(ReasonFailed, r.Failed...),
+		NotZones(ReasonCoolingDown, r.Cooling...),
+		r.skewRule())
 	ranked := make([]RankedZone, 0, len(r.Zones))
 	for i, z := range SortZones(usable, r.Machine, r.Population, r.Tie) {
-		ranked = append(ranked, RankedZone{
-			Zone: z.Name, Rank: i + 1,
-			Group: r.Population.Group[z.Name], Total: r.Population.Total[z.Name],
-		})
+		ranked = append(ranked, r.ranked(z.Name, i+1, ""))
 	}
 	for _, x := range out {
-		ranked = append(ranked, RankedZone{
-			Zone: x.Zone, Reason: x.Reason,
-			Group: r.Population.Group[x.Zone], Total: r.Population.Total[x.Zone],
-		})
+		ranked = append(ranked, r.ranked(x.Zone, 0, x.Reason))
 	}
 	return ranked
+}
+
+func (r Ranking) ranked(zone ZoneName, rank int, reason string) RankedZone {
+	return RankedZone{Zone: zone, Rank: rank, Group: r.Population.Group[zone], Total: r.Population.Total[zone], Reason: reason}
+}
+
+// skewRule holds MaxSkew over the zones that the machine may use.
+func (r Ranking) skewRule() ZoneRule {
+	limit := skewLimit{most: r.MaxSkew}
+	usable, _ := FilterZones(r.Zones,
+		OnlyZones(ReasonConstraint, r.Constraint...),
+		OnlyZones(ReasonDerived, r.Derived...))
+	for _, z := range usable {
+		limit.see(r.Population.Group[z.Name], weightOf(r.Population.Weight, z.Name))
+	}
+	limit.want(r.MinZones)
+	return func(z Zone) string {
+		if limit.forbids(r.Population.Group[z.Name], weightOf(r.Population.Weight, z.Name)) {
+			return ReasonSkew
+		}
+		return ""
+	}
+}
+
+// Describe draws where machines are and where the next would go, a line for
+// each zone: a # for each machine, at most 40, the first of them a + for each
+// member of the group; the counts; and the zone's rank or why it is out.
+//
+//	az1  +###      4, 1 of the group: choice 2
+//	az2  ##        2: choice 1
+//	az3  ++######  8, 2 of the group: unavailable
+func Describe(zones []RankedZone) string {
+	const most = 40
+	name, bar := 0, 0
+	for _, z := range zones {
+		name, bar = max(name, len(z.Zone)), max(bar, min(z.Total, most))
+	}
+	var b strings.Builder
+	for _, z := range zones {
+		length := min(z.Total, most)
+		group := min(z.Group, length)
+		fmt.Fprintf(&b, "%-*s  %-*s  %d", name, string(z.Zone), bar, strings.Repeat("+", group)+strings.Repeat("#", length-group), z.Total)
+		if z.Group > 0 {
+			fmt.Fprintf(&b, ", %d of the group", z.Group)
+		}
+		if z.Rank > 0 {
+			fmt.Fprintf(&b, ": choice %d\n", z.Rank)
+		} else {
+			fmt.Fprintf(&b, ": %s\n", z.Reason)
+		}
+	}
+	return b.String()
 }

@@ -78,7 +78,7 @@ func TestSortZones(t *testing.T) {
 		t.Run(test.why, func(t *testing.T) {
 			zones := []provisioner.Zone{{"c", true}, {"a", true}, {"b", true}}
 			before := slices.Clone(zones)
-			got := names(provisioner.SortZones(zones, "0", provisioner.Population{test.group, test.total}, provisioner.TieName))
+			got := names(provisioner.SortZones(zones, "0", provisioner.Population{Group: test.group, Total: test.total}, provisioner.TieName))
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

@@ -358,7 +358,7 @@ type Plan struct {
 // MakePlan decides about a whole fleet. It is pure: it changes nothing it is
 // given, and gives the same plan for the same snapshot and policy.
 func MakePlan(s Snapshot, p Policy) Plan {
-	pl := planner{snapshot: s, policy: p, ledger: newLedger(p.Tie)}
+	pl := planner{snapshot: s, policy: p, ledger: newLedger(p)}
 	pl.index()
 	pl.populate()
 	// facts → Action of each machine → Actions in order → zones for the starts
@@ -658,9 +658,10 @@ func (pl *planner) placeStart(a Action) Action {
 		return a
 	}
 	slot := pl.slot(id)
-	w := wish{slot: slot, hash: hashString(string(id)), group: pl.members(needs.Group),
+	w := wish{slot: slot, hash: hashString(string(id)),
 		constraint: pl.ledger.set(needs.Zones), derived: pl.ledger.set(needs.Derived)}
-	zone, _ := pl.ledger.choose(&w)
+	pl.join(&w, id, needs.Group)
+	zone := pl.ledger.choose(&w)
 	if zone == noZone {
 		out := pl.ledger.excluded(&w)
 		a.Err = &StartError{Machine: id, Out: out, Cause: noZoneError(id)}
@@ -679,15 +680,18 @@ func (pl *planner) slot(id MachineID) int32 {
 	return int32(i)
 }
 
-func (pl *planner) members(g Group) []int32 {
-	var slots []int32
-	for _, id := range g.Members {
-		// a container counts where its host is
-		if i, ok := pl.byID[id.Top()]; ok {
-			slots = append(slots, i)
-		}
+// join gives a wish its group. Within one snapshot the members of a key are
+// the same, so they are looked up once.
+func (pl *planner) join(w *wish, id MachineID, g Group) {
+	if k := pl.ledger.keyed[g.Key]; k != nil {
+		pl.ledger.admit(k, w.slot)
+		w.keyed = k
+		return
 	}
-	return slots
+	pl.ledger.join(w, id, g, func(id MachineID) (int32, bool) {
+		i, ok := pl.byID[id]
+		return i, ok
+	})
 }
 
 // ErrNoZone is what a start's error matches when no zone could be used.

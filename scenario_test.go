@@ -34,11 +34,11 @@ import (
 // Directives, one a line; # begins a comment:
 //
 //	world kind | lossy | labels | dedupes | consistent | echo | reports | asksgroup | CALL=LATENCY   how the World is; before all else
-//	config NAME=VALUE…    of the Task: retries zonedelay rounddelay jitter=off deadline harvest tie starts containers stops launch call rollback grace resync refresh startevery stopevery
+//	config NAME=VALUE…    of the Task: retries zonedelay rounddelay jitter=off deadline harvest tie starts containers stops launch call rollback grace resync refresh cooldown skew minzones weight=ZONE:N startevery stopevery
 //	lacks NAME…           abilities that the host does not have: status life groups zones derive maintain retries auth
 //	zones a b c!          the broker's zones; ! is unavailable
 //	zone a up|down|gone|full
-//	machine ID [life=] [instance=] [zone=] [keep] [status=] [istatus=] [only=a,b] [derived=a,b] [unread=instance,status,istatus,keep]
+//	machine ID [life=] [instance=] [zone=] [keep] [status=] [istatus=] [only=a,b] [want=CONSTRAINTS] [derived=a,b] [unread=instance,status,istatus,keep]
 //	group KEY ID…
 //	foreign ID [zone=] [machine=] [controller=]
 //	fault LINE            as provisionertest.ParseFault reads it; faults clear; release
@@ -385,7 +385,7 @@ func (s *scene) configure(arg string) error {
 	durations := map[string]*time.Duration{
 		"zonedelay": &p.Retry.ZoneDelay, "rounddelay": &p.Retry.RoundDelay, "deadline": &p.Retry.Deadline,
 		"launch": &s.cfg.LaunchTimeout, "call": &s.cfg.CallTimeout, "rollback": &s.cfg.RollbackTimeout,
-		"grace": &s.cfg.ShutdownGrace, "resync": &s.cfg.Resync, "refresh": &s.cfg.ZoneRefresh,
+		"grace": &s.cfg.ShutdownGrace, "resync": &s.cfg.Resync, "refresh": &s.cfg.ZoneRefresh, "cooldown": &p.ZoneCooldown,
 	}
 	if to, ok := durations[k]; ok {
 		*to = d
@@ -410,6 +410,17 @@ func (s *scene) configure(arg string) error {
 		return err
 	case "tie":
 		p.Tie = provisioner.TieName
+	case "skew":
+		p.MaxSkew = n
+	case "minzones":
+		p.MinZones = n
+	case "weight":
+		zone, weight, _ := strings.Cut(v, ":")
+		if p.Weights == nil {
+			p.Weights = map[provisioner.ZoneName]int{}
+		}
+		p.Weights[provisioner.ZoneName(zone)], err = strconv.Atoi(weight)
+		return err
 	case "starts":
 		l.Starts = n
 	case "containers":
@@ -468,6 +479,12 @@ func (s *scene) machine(args []string) error {
 			m.InstanceStatus = provisioner.InstanceStatus(v)
 		case "only":
 			info = &provisioner.StartInfo{Constraints: constraints.Value{Zones: strings.Split(v, ",")}}
+		case "want":
+			value, err := constraints.Parse(v)
+			if err != nil {
+				return err
+			}
+			info = &provisioner.StartInfo{Constraints: value}
 		case "derived":
 			for _, z := range strings.Split(v, ",") {
 				derived = append(derived, provisioner.ZoneName(z))

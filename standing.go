@@ -46,7 +46,8 @@ func (e *engine) explain(u *unit) Explanation {
 	}
 	w := wish{slot: u.slot, hash: hashString(string(u.rec.ID))}
 	if s := u.start; s != nil {
-		x.Attempt, x.Zone, w = s.attempt, e.ledger.name(s.zone), s.wish
+		x.Attempt, x.Zone = s.attempt, e.ledger.name(s.zone)
+		w = *e.wish(u)
 		if s.history.Cause != nil {
 			x.LastError = s.history.Cause
 		}

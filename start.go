@@ -20,6 +20,7 @@ type start struct {
 	derivedZ bool // the broker was asked for zones
 
 	wish    wish
+	shape   shape
 	failed  zoneSet // in this round
 	walk    Walk
 	attempt int
@@ -207,8 +208,12 @@ func preparedOne(e *engine, u *unit, m *message) {
 		s.ready, s.nonce, s.info, s.config = true, r.nonce, r.info, r.config
 		u.tries = 0
 		s.wish.constraint = e.ledger.set(zoneNames(r.info.Constraints.Zones))
+		s.shape = shapeOf(r.info.Constraints)
 	}
-	s.groupAt, s.members, s.wish.group = e.now, r.group.Members, e.members(r.group)
+	s.groupAt, s.members = e.now, r.group.Members
+	if !u.rec.ID.IsContainer() {
+		e.ledger.join(&s.wish, u.rec.ID, r.group, e.slotOf)
+	}
 	e.deriveOrAttempt(u)
 }
 
@@ -232,18 +237,11 @@ func zoneNames(names []string) []ZoneName {
 	return zones
 }
 
-// members finds the slots of a group. A container counts where its host is.
-func (e *engine) members(g Group) []int32 {
-	if len(g.Members) == 0 {
-		return nil
+func (e *engine) slotOf(id MachineID) (int32, bool) {
+	if u := e.units[id]; u != nil {
+		return u.slot, true
 	}
-	slots := make([]int32, 0, len(g.Members))
-	for _, id := range g.Members {
-		if u := e.units[id.Top()]; u != nil {
-			slots = append(slots, u.slot)
-		}
-	}
-	return slots
+	return 0, false
 }
 
 // waitUnreachable: what a start needs could not be reached; that is a back-off
@@ -307,7 +305,7 @@ func (e *engine) attempt(u *unit) {
 	if !s.again {
 		s.attempt++
 	}
-	s.keep, s.again, s.noZones = false, false, ""
+	s.keep, s.again, s.noZones, s.history.Out = false, false, "", nil
 	o := &op{kind: opStart, unit: u, phase: e.cfg.launchPhase, lane: &e.starts, key: laneKey(u.rec.ID), req: e.request(u)}
 	u.op, u.tries = o, 0
 	e.enter(u, lifeStarting)
@@ -315,30 +313,39 @@ func (e *engine) attempt(u *unit) {
 	e.begin(o)
 }
 
+// wish is what a start's next choice is made by.
+func (e *engine) wish(u *unit) *wish {
+	s := u.start
+	s.wish.failed, s.wish.cool, s.wish.now = &s.failed, e.cool.of(s.shape), e.now
+	return &s.wish
+}
+
 // chooseZone picks and reserves a zone (AZ7), or deals with there being none.
 func (e *engine) chooseZone(u *unit) bool {
-	s := u.start
-	s.wish.failed = &s.failed
-	if s.keep && s.zone != noZone && (s.again || e.ledger.available(s.zone, &s.wish)) {
+	s, w := u.start, e.wish(u)
+	if s.keep && s.zone != noZone && (s.again || e.ledger.available(s.zone, w)) {
+		w.cool.claim(s.zone, u.slot)
 		return true
 	}
 	e.ledger.place(u.slot, noZone)
 	if s.planned != "" && s.attempt == 0 {
 		s.zone = e.ledger.intern(s.planned)
-		if e.ledger.out(s.zone, &s.wish) != "" {
+		if reason := e.ledger.reason(s.zone, w); reason != "" {
 			e.leavePlace(u)
-			e.passOver(u, "zone "+string(s.planned)+" can no longer be used: "+e.ledger.out(s.zone, &s.wish))
+			e.passOver(u, "zone "+string(s.planned)+" can no longer be used: "+reason)
 			return false
 		}
 	} else {
-		s.zone, _ = e.ledger.choose(&s.wish)
+		s.zone = e.ledger.choose(w)
 	}
 	if s.zone != noZone {
 		e.ledger.place(u.slot, s.zone)
+		e.probe(u, s.zone)
 		return true
 	}
 	e.leavePlace(u)
-	if !s.failed.empty() {
+	e.probe(u, noZone)
+	if _, cooling := e.ledger.left(w); !s.failed.empty() && cooling == 0 {
 		// What the round still had went away meanwhile: the round is over.
 		e.goOn(u, Outcome{Kind: OutcomeZoneFailed}, s.history.Cause, nil)
 		return false
@@ -347,22 +354,37 @@ func (e *engine) chooseZone(u *unit) bool {
 	return false
 }
 
-// noZone: no zone can be used at the beginning of a round. Zones that are only
-// down are waited for; a constraint that fits no zone is final (AZ9).
+// probe makes a machine the one that probes the zone, if that is due, and no
+// other. The others wait for what comes of it, or for another to probe.
+func (e *engine) probe(u *unit, zone int32) {
+	if e.cool.of(u.start.shape).claim(zone, u.slot) {
+		e.zonesChanged()
+	}
+}
+
+// noZone: no zone can be used at the beginning of a round, or those that the
+// round still has are cooling down. Zones that are only down or cooling are
+// waited for, at no cost; a constraint that fits no zone is final (AZ9).
 func (e *engine) noZone(u *unit) {
-	s := u.start
-	s.history.Out = e.ledger.excluded(&s.wish)
+	s, w := u.start, e.wish(u)
+	s.history.Out = e.ledger.excluded(w)
 	if s.history.Cause == nil {
 		s.history.Cause = noZoneError(u.rec.ID)
 	}
-	if !e.ledger.waitable(&s.wish) {
+	next := e.now.Add(max(e.cfg.refresh, time.Second))
+	if due := e.ledger.due(w); !due.IsZero() && due.Before(next) {
+		next = due
+	}
+	if end := s.began.Add(e.policy.Retry.Deadline); e.policy.Retry.Deadline > 0 && s.walk.Attempts > 0 && end.Before(next) {
+		next = end
+	}
+	if !e.ledger.waitable(w) || !e.now.Before(next) {
 		e.giveUp(u, s.history.Cause)
 		return
 	}
 	text := statusText(s.history.Cause) + ": " + excludedText(s.history.Out)
-	next := e.wake(u, max(e.cfg.refresh, time.Second))
+	e.wake(u, next.Sub(e.now))
 	e.enter(u, lifeWaiting)
-	e.zones.waiting = append(e.zones.waiting, u)
 	if s.noZones != text {
 		s.noZones = text
 		e.show(u, StatusUpdate{Instance: InstanceProvisioningError, Text: text}, showPlain)
@@ -372,6 +394,32 @@ func (e *engine) noZone(u *unit) {
 }
 
 func waitOver(e *engine, u *unit, _ *message) {
+	if u.start.noZones == "" {
+		e.queueAgain(u)
+		return
+	}
+	e.zones.stale = true
+	if e.refreshZones(); e.zones.op == nil {
+		e.zoneAgain(u)
+	} else {
+		e.wake(u, max(e.cfg.refresh, time.Second)) // zonesRead comes first
+	}
+}
+
+// zoneAgain lets a machine that waits for a zone go on if there is one now.
+// Only then does it ask for a place; of many, one claims a zone that is to be
+// probed.
+func (e *engine) zoneAgain(u *unit) {
+	zone := e.ledger.choose(e.wish(u))
+	if zone == noZone {
+		e.noZone(u)
+		return
+	}
+	e.queueAgain(u)
+	e.probe(u, zone)
+}
+
+func (e *engine) queueAgain(u *unit) {
 	e.agenda.Drop(&u.item)
 	e.enter(u, lifeQueued)
 	e.enqueue(u)
@@ -453,6 +501,9 @@ func (e *engine) cancelStart(u *unit, unknown error) {
 // endStart lets go of all that a start holds. Its zone is committed or
 // released (AZ7).
 func (e *engine) endStart(u *unit, recorded bool) {
+	if u.start != nil {
+		e.probe(u, noZone)
+	}
 	u.start, u.tries = nil, 0
 	if !recorded {
 		e.ledger.place(u.slot, noZone)
@@ -468,7 +519,7 @@ func (e *engine) giveUp(u *unit, cause error) {
 		failed.Cause = cause
 	}
 	if failed.Out == nil && !e.zoneless(u) {
-		failed.Out = e.ledger.excluded(&s.wish)
+		failed.Out = e.ledger.excluded(e.wish(u))
 	}
 	u.failed = failed
 	u.drop(flagFailSeen)
