@@ -494,8 +494,12 @@ func TestLimits(t *testing.T) {
 			pass(90 * time.Second) // what is under way ends by itself
 			under.reset()
 			pass(3 * time.Minute)
-			if diff := cmp.Diff(step.want, under.reset()); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", step.why, diff)
+			got := under.reset()
+			for key, want := range step.want {
+				// Hosts share the places of all starts, so they may have fewer.
+				if n := got[key]; n > want || n < want && !strings.HasPrefix(key, "on ") {
+					t.Errorf("%s: %s: %d at once, want %d", step.why, key, n, want)
+				}
 			}
 		}
 		pass(2 * time.Hour)
