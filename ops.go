@@ -106,12 +106,15 @@ type running struct {
 	result  any
 	err     error
 	note    error
-	attempt attempted // of an opStart, as far as it has come
+	attempt *attempted // of an opStart, as far as it has come
 }
 
 // prepareToRun makes an operation ready to be carried out, and to be cancelled.
 func (h *host) prepareToRun(base context.Context, o *op, post func(message)) *running {
 	r := &running{host: h, op: o, base: base, post: post}
+	if o.kind == opStart {
+		r.attempt = &attempted{}
+	}
 	r.phase = o.phase
 	r.ctx, r.cancel = context.WithCancelCause(base)
 	o.call = &r.call
@@ -126,11 +129,11 @@ func (r *running) run() {
 		if !returned {
 			r.spoil(faultOf(recover()))
 		}
-		r.err, r.attempt.write = r.why(r.err), r.why(r.attempt.write)
-		r.cancel(nil)
-		if o.kind == opStart {
-			r.result = &r.attempt
+		if r.err = r.why(r.err); o.kind == opStart {
+			r.attempt.write = r.why(r.attempt.write)
+			r.result = r.attempt
 		}
+		r.cancel(nil)
 		r.post(message{kind: msgOutcome, op: o, result: r.result, err: r.err, note: r.note})
 	}()
 	r.do()
@@ -147,7 +150,7 @@ func faultOf(recovered any) error {
 
 // spoil turns a fault into the outcome that is true of where it happened.
 func (r *running) spoil(fault error) {
-	a := &r.attempt
+	a := r.attempt
 	switch {
 	case r.op.kind != opStart:
 		r.err = fault
@@ -481,7 +484,7 @@ func (h *host) groupInstances(ctx context.Context, id MachineID, members []Machi
 
 // start is one attempt: the broker's start, and writing down what came of it.
 func (r *running) start(c startCall) {
-	a := &r.attempt
+	a := r.attempt
 	r.complete(&c)
 	if r.call.phase == phaseLimit {
 		if err := pass(r.call.ctx, r.startLimiter); err != nil {

@@ -166,6 +166,7 @@ func (e *engine) prepared(o *op, m *message) {
 		e.prepareApart(o)
 		return
 	}
+	var each message
 	for i, u := range o.units {
 		if u.op != o {
 			continue // dropped since
@@ -175,7 +176,8 @@ func (e *engine) prepared(o *op, m *message) {
 		if m.err == nil && i < len(results) {
 			one = &results[i]
 		}
-		e.fire(u, evDone, &message{result: one})
+		each.result = one
+		e.fire(u, evDone, &each)
 	}
 }
 

@@ -80,6 +80,14 @@ func parseValue(s string) (v Value, unknown, faults []string) {
 // contradicting items, text that cannot be printed, keys that are both set and
 // cleared. The error satisfies NotValid and names every fault.
 func (v Value) Validate() error {
+	if v.Cleared == 0 && v.Arch+v.Container+v.RootDiskSource+v.InstanceType+v.VirtType+v.ImageID == "" &&
+		v.Tags == nil && v.Spaces == nil && v.Zones == nil {
+		return nil // the usual case, without the allocations of the others
+	}
+	return v.validate()
+}
+
+func (v Value) validate() error {
 	faults := values.check(&v)
 	if both := v.Cleared & v.Asked(); both != 0 {
 		faults = append(faults, both.String()+": both set and cleared")

@@ -49,7 +49,14 @@ func ParseKnownHardware(s string) (h Hardware, unknown []string, err error) {
 // Validate says what ParseHardware could not have made: lists with empty
 // items, text that cannot be printed. The error satisfies NotValid and names
 // every fault.
-func (h Hardware) Validate() error { return hardware.notValid(hardware.check(&h)) }
+func (h Hardware) Validate() error {
+	if h.Arch+h.RootDiskSource+h.AvailabilityZone+h.VirtType == "" && h.Tags == nil {
+		return nil // without the allocations of the others
+	}
+	return h.validate()
+}
+
+func (h Hardware) validate() error { return hardware.notValid(hardware.check(&h)) }
 
 // String gives the hardware as ParseHardware reads it, in a fixed order, sizes
 // in M. ParseHardware(h.String()) is h again if h is valid.
