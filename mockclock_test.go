@@ -102,7 +102,8 @@ func TestIdleWaitsForWhatHasCome(t *testing.T) {
 	task := newTask(t, cfg)
 	stop := start(t, task)
 	<-began
-	for i := range 300 {
+	for i := range 1000 {
+		w.Changed()
 		must(t, w.AddPending(provisioner.MachineID(fmt.Sprint(i))))
 		idle(t, task)
 		if m, _ := w.Machine(provisioner.MachineID(fmt.Sprint(i))); m.Instance == "" {

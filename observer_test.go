@@ -127,21 +127,25 @@ func TestEventBufferBounds(t *testing.T) {
 				<-hold
 			})}
 			task := newTask(t, cfg)
-			for range 3 { // it is handed these while it is at the first
-				must(t, task.SetHarvestMode(provisioner.HarvestNone))
+			happen := func(n int) {
+				for range n {
+					must(t, task.SetHarvestMode(provisioner.HarvestNone))
+				}
 				synctest.Wait()
 			}
-			for range 100 {
-				must(t, task.SetHarvestMode(provisioner.HarvestAll))
-			}
+			happen(1)          // it is at this
+			happen(buffer)     // these wait for it
+			hold <- struct{}{} // it has taken all of them, and is at the first
+			synctest.Wait()
+			happen(100) // so there is room for one
 			close(hold)
 			synctest.Wait()
 			got := kept.all()
-			if n := len(got); n != 1+buffer+1 {
-				t.Errorf("EventBuffer %d: it was told %d times, want 1 at hand, %d that waited and 1 for the rest", buffer, n, buffer)
+			if n := len(got); n != 1+buffer+1+1 {
+				t.Errorf("EventBuffer %d: it was told %d times, want 1 and %d that waited, 1 more, and 1 for the rest", buffer, n, buffer)
 			}
-			if last := got[len(got)-1]; last.Kind != provisioner.EventsDropped || last.N != 103-1-buffer {
-				t.Errorf("EventBuffer %d: the last is %+v, want %d dropped", buffer, last, 103-1-buffer)
+			if last := got[len(got)-1]; last.Kind != provisioner.EventsDropped || last.N != 99 {
+				t.Errorf("EventBuffer %d: the last is %+v, want 99 dropped", buffer, last)
 			}
 		})
 	}

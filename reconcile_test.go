@@ -253,6 +253,31 @@ func TestRunBeginsWhileReconciling(t *testing.T) {
 	}
 }
 
+// LC8: also when what was under way ends just as Run begins, before it has read
+// anything.
+func TestRunBeginsAsAStopEnds(t *testing.T) {
+	for at := 500 * time.Millisecond; at < 1500*time.Millisecond; at += 10 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			set := reliable // the records are what is read last
+			set.Latency = map[provisionertest.Call]time.Duration{provisionertest.CallList: 1, provisionertest.CallZones: 1}
+			w := provisionertest.New(set)
+			must(t, w.Add(provisioner.Machine{ID: "10", Life: provisioner.Dead, Instance: "i-10", Zone: "a"}))
+			cfg := configOf(w, nil)
+			must(t, cfg.Changes.Stop())
+			cfg.Changes = provisioner.Stream[[]provisioner.MachineID]{C: make(chan []provisioner.MachineID)}
+			task := newTask(t, cfg)
+			time.AfterFunc(at, func() { task.Run(t.Context()) })
+			report, err := task.Reconcile(t.Context())
+			if diff := cmp.Diff([]string{"10 remove: its record is removed"}, resultsOf(report)); diff != "" || err != nil {
+				t.Errorf("Run after %v: %v, report (-want +got):\n%s", at, err, diff)
+			}
+			pass(2 * time.Second)
+			task.Kill()
+			must(t, task.Wait())
+		})
+	}
+}
+
 // LC8: a context that ends in the middle lets go of what has left no mark,
 // sees the rest to its end, and leaves nothing behind; the next look goes on.
 func TestReconcileCancelled(t *testing.T) {
