@@ -348,6 +348,14 @@ func (c Config) faults() []error {
 	if c.EventBuffer < 0 {
 		bad("EventBuffer %d: want 1 or more, or 0 for the default", c.EventBuffer)
 	}
+	for _, f := range []struct {
+		name  string
+		value any
+	}{{"StartLimiter", c.StartLimiter}, {"StopLimiter", c.StopLimiter}, {"Lease", c.Lease}} {
+		if f.value != nil && isNil(f.value) {
+			bad("%s %T(nil): want one that works, or none", f.name, f.value)
+		}
+	}
 	for i, o := range c.Observers {
 		if isNil(o) {
 			bad("Observers[%d] nil: want an observer", i)

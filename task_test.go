@@ -298,6 +298,9 @@ func TestNewNamesEveryFault(t *testing.T) {
 		{"negative and not Off", func(c *provisioner.Config) { c.Resync = -time.Minute }, "Resync"},
 		{"negative and not Off", func(c *provisioner.Config) { c.ZoneRefresh = -time.Minute }, "ZoneRefresh"},
 		{"no room for an event", func(c *provisioner.Config) { c.EventBuffer = -1 }, "EventBuffer"},
+		{"a typed nil is no limiter", func(c *provisioner.Config) { c.StartLimiter = limiterFunc(nil) }, "StartLimiter"},
+		{"a typed nil is no limiter", func(c *provisioner.Config) { c.StopLimiter = limiterFunc(nil) }, "StopLimiter"},
+		{"a typed nil is no lease, and would end Run by a panic", func(c *provisioner.Config) { c.Lease = (*provisionertest.Lease)(nil) }, "Lease"},
 		{"nobody to tell", func(c *provisioner.Config) { c.Observers = []provisioner.Observer{w, noObserver} }, "Observers[1]"},
 	}
 	bad := full
