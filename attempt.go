@@ -70,6 +70,9 @@ func (e *engine) started(u *unit, r InstanceRecord) {
 	e.tell(Event{Kind: EventStarted, Machine: u.rec.ID, Instance: r.Instance, Zone: r.Zone, Attempt: attempt})
 	e.settled(u, Result{Kind: ActionStart, Instance: r.Instance, Zone: r.Zone, Reason: "started"})
 	e.enter(u, lifeResting)
+	if e.policy.MaxSkew > 0 {
+		e.zonesChanged() // others of its group may use more zones now
+	}
 	e.hostReady(u)
 	if changed || u.has(flagGone) {
 		// It was recorded all the same, so look what that record says now.
@@ -119,15 +122,15 @@ func (e *engine) heard(u *unit, o *op, err error) {
 // it is still held.
 func (e *engine) goOn(u *unit, last Outcome, err error, o *op) {
 	s := u.start
-	usable, cooling := 0, 0
+	usable := 0
 	if last.Kind == OutcomeZoneFailed && s.zone != noZone {
 		s.failed.add(s.zone)
 		e.ledger.place(u.slot, noZone)
-		usable, cooling = e.ledger.left(e.wish(u))
+		usable = e.roundLeft(u)
 	}
 	failedIn := e.ledger.name(s.zone)
 	var d Decision
-	s.walk, d = s.walk.Next(e.policy.Retry, last, usable+cooling, e.cfg.random())
+	s.walk, d = s.walk.Next(e.policy.Retry, last, usable, e.cfg.random())
 	if limit := e.policy.Retry.Deadline; d.Step == StepFail || limit > 0 && !e.now.Add(d.Wait).Before(s.began.Add(limit)) {
 		e.tell(Event{Kind: EventAttemptFailed, Machine: u.rec.ID, Zone: failedIn, Attempt: s.attempt, Err: err})
 		e.giveUp(u, err)

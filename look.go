@@ -584,6 +584,8 @@ type zoneState struct {
 	tries uint8
 	retry moment
 	stale bool // something to place has come since
+
+	waiting []*unit // for any zone
 }
 
 // refreshZones reads the list of zones if it is too old for what is to be
@@ -646,11 +648,16 @@ func (e *engine) zonesRead(o *op, m *message) {
 
 // zonesChanged: those who wait for a zone may have one now.
 func (e *engine) zonesChanged() {
-	if e.lives[lifeWaiting] == 0 || e.quiet {
-		return
-	}
-	for _, u := range e.sortedUnits(func(u *unit) bool { return u.life == lifeWaiting && u.start.noZones != "" }) {
-		e.zoneAgain(u)
+	waiting := e.zones.waiting
+	e.zones.waiting = nil
+	for _, u := range waiting {
+		if u.start == nil {
+			continue
+		}
+		u.start.listed = false
+		if u.life == lifeWaiting && u.start.noZones != "" && !e.quiet {
+			e.zoneAgain(u)
+		}
 	}
 }
 

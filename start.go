@@ -34,6 +34,7 @@ type start struct {
 	cancelled bool
 	made      *madeInstance
 	noZones   string // why no zone can be used, as was told last
+	listed    bool   // in zoneState.waiting
 }
 
 // madeInstance is an instance that is there and not known to be recorded.
@@ -347,13 +348,35 @@ func (e *engine) chooseZone(u *unit) bool {
 	}
 	e.leavePlace(u)
 	e.probe(u, noZone)
-	if _, cooling := e.ledger.left(w); !s.failed.empty() && cooling == 0 {
+	e.nowhere(u)
+	return false
+}
+
+// nowhere: no zone can be used now.
+func (e *engine) nowhere(u *unit) {
+	if s := u.start; !s.failed.empty() && e.roundLeft(u) == 0 {
 		// What the round still had went away meanwhile: the round is over.
 		e.goOn(u, Outcome{Kind: OutcomeZoneFailed}, s.history.Cause, nil)
-		return false
+		return
 	}
 	e.noZone(u)
-	return false
+}
+
+// roundLeft is how many zones the round still has: those that can be used, or
+// else those that are cooling down, so that to wait for them costs no retry.
+// But if a new round would have a zone at once, that comes sooner.
+func (e *engine) roundLeft(u *unit) int {
+	s, w := u.start, e.wish(u)
+	usable, cooling := e.ledger.left(w)
+	if usable > 0 || cooling == 0 {
+		return usable
+	}
+	anew := *w
+	anew.failed = nil
+	if e.ledger.choose(&anew) != noZone && s.walk.Retries < e.policy.Retry.retries() {
+		return 0
+	}
+	return cooling
 }
 
 // probe makes a machine the one that probes the zone, if that is due, and no
@@ -387,6 +410,10 @@ func (e *engine) noZone(u *unit) {
 	text := statusText(s.history.Cause) + ": " + excludedText(s.history.Out)
 	e.wake(u, next.Sub(e.now))
 	e.enter(u, lifeWaiting)
+	if !s.listed {
+		s.listed = true
+		e.zones.waiting = append(e.zones.waiting, u)
+	}
 	if s.noZones != text {
 		s.noZones = text
 		e.show(u, StatusUpdate{Instance: InstanceProvisioningError, Text: text}, showPlain)
@@ -414,7 +441,7 @@ func waitOver(e *engine, u *unit, _ *message) {
 func (e *engine) zoneAgain(u *unit) {
 	zone := e.ledger.choose(e.wish(u))
 	if zone == noZone {
-		e.noZone(u)
+		e.nowhere(u)
 		return
 	}
 	e.queueAgain(u)
