@@ -402,7 +402,9 @@ func TestOddResults(t *testing.T) {
 			`Volumes[0] "7": HardwareID "\n": want printable text; Volumes[0] "7": WWN "\t": want printable text`},
 		{"an attachment nobody asked for", func(r *result) { r.Attachments = []att{{Volume: "10"}} }, `Attachments[0] "10": Volume "10": want one that was asked for`},
 		{"an attachment twice", func(r *result) { r.Attachments = []att{{Volume: "9"}, {Volume: "9"}} }, `Attachments[1] "9": Volume "9": want each volume attached once`},
-		{"an attachment's texts", func(r *result) { r.Attachments = []att{{Volume: "9", DeviceName: "\n", DeviceLink: "\n", BusAddress: "\n", PlanType: "\n"}} },
+		{"an attachment's texts", func(r *result) {
+			r.Attachments = []att{{Volume: "9", DeviceName: "\n", DeviceLink: "\n", BusAddress: "\n", PlanType: "\n"}}
+		},
 			`Attachments[0] "9": DeviceName "\n": want printable text; Attachments[0] "9": DeviceLink "\n": want printable text; ` +
 				`Attachments[0] "9": BusAddress "\n": want printable text; Attachments[0] "9": PlanType "\n": want printable text`},
 		{"addresses that are none", func(r *result) {

@@ -63,9 +63,11 @@ const DefaultArch = "amd64"
 // changed.
 func ChooseAgents(all []AgentBinary, q AgentQuery) ([]AgentBinary, error) {
 	q.Arch = cmp.Or(q.Arch, DefaultArch)
-	return choose(all, ErrNoAgents, func(a AgentBinary) (string, aspects) {
-		return cmp.Or(a.URL, strings.TrimSpace(a.Version+" "+a.Base+" "+a.Arch)),
-			aspects{{"version", a.Version, q.Version}, {"base", a.Base, q.Base}, {"arch", a.Arch, q.Arch}}
+	name := func(a AgentBinary) string {
+		return cmp.Or(a.URL, strings.TrimSpace(a.Version+" "+a.Base+" "+a.Arch))
+	}
+	return choose(all, ErrNoAgents, name, func(a AgentBinary) aspects {
+		return aspects{{"version", a.Version, q.Version}, {"base", a.Base, q.Base}, {"arch", a.Arch, q.Arch}}
 	})
 }
 
@@ -89,24 +91,37 @@ type ImageQuery struct {
 // architecture and virtualisation of its constraints, base and stream. Region
 // and root storage are for the broker to choose by.
 func ChooseImages(all []ImageMetadata, q ImageQuery) ([]ImageMetadata, error) {
-	return choose(all, ErrNoImages, func(i ImageMetadata) (string, aspects) {
-		return i.ID, aspects{{"id", i.ID, q.ID}, {"arch", i.Arch, q.Arch}, {"base", i.Base, q.Base}, {"stream", i.Stream, q.Stream},
+	name := func(i ImageMetadata) string { return i.ID }
+	return choose(all, ErrNoImages, name, func(i ImageMetadata) aspects {
+		return aspects{{"id", i.ID, q.ID}, {"arch", i.Arch, q.Arch}, {"base", i.Base, q.Base}, {"stream", i.Stream, q.Stream},
 			{"region", i.Region, q.Region}, {"virt type", i.VirtType, q.VirtType}, {"root storage", i.RootStorage, q.RootStorage}}
 	})
 }
 
-// aspects are what a candidate is chosen by.
-type aspects []struct{ name, have, want string }
+// aspects are what a candidate is chosen by. Those that are not used are empty.
+type aspects [7]aspect
 
-// reason is each aspect that is not as wanted.
-func (all aspects) reason() string {
-	var reasons []string
+type aspect struct{ name, have, want string }
+
+func (a aspect) fits() bool { return a.have == "" || a.want == "" || a.have == a.want }
+
+// unfit is each aspect that is not as wanted.
+func (all aspects) unfit() (reasons []string) {
 	for _, a := range all {
-		if a.have != "" && a.want != "" && a.have != a.want {
+		if !a.fits() {
 			reasons = append(reasons, fmt.Sprintf("%s %s, want %s", a.name, a.have, a.want))
 		}
 	}
-	return strings.Join(reasons, "; ")
+	return reasons
+}
+
+func (all aspects) fit() bool {
+	for _, a := range all {
+		if !a.fits() {
+			return false
+		}
+	}
+	return true
 }
 
 // wanted is what is asked for.
@@ -120,27 +135,21 @@ func (all aspects) wanted() string {
 	return strings.Join(wanted, ", ")
 }
 
-func choose[C any](all []C, none error, look func(C) (name string, by aspects)) ([]C, error) {
+func choose[C any](all []C, none error, name func(C) string, by func(C) aspects) ([]C, error) {
 	fit := make([]C, 0, len(all))
-	out := &NoMatchError{Cause: none}
 	for _, candidate := range all {
-		name, by := look(candidate)
-		reason := by.reason()
-		switch {
-		case reason == "":
+		if by(candidate).fit() {
 			fit = append(fit, candidate)
-		case len(out.Out) < maxHistory:
-			out.Out = append(out.Out, Unfit{name, reason})
-		default:
-			out.Others++
 		}
 	}
 	if len(fit) > 0 {
 		return fit, nil
 	}
-	_, by := look(*new(C))
-	out.Want = by.wanted()
-	return nil, out
+	e := &NoMatchError{Cause: none, Want: by(*new(C)).wanted(), Others: max(0, len(all)-maxHistory)}
+	for _, candidate := range all[:len(all)-e.Others] {
+		e.Out = append(e.Out, Unfit{name(candidate), strings.Join(by(candidate).unfit(), "; ")})
+	}
+	return nil, e
 }
 
 // needsAgent: a machine whose information names no agent version needs no

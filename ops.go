@@ -542,7 +542,7 @@ func (r *running) start(c startCall) {
 func (r *running) profiles(ctx context.Context, q StartRequest) error {
 	names, err := guarded(func() ([]string, error) { return r.Namer.ProfileNames(ctx, q.Machine, slices.Clone(q.Profiles)) })
 	var f faults
-	if f.profiles("Profiles", names); err == nil && f != nil {
+	if f.profiles(names); err == nil && f != nil {
 		err = errors.NotValidf("profiles of machine %s: the broker's result: %s:", q.Machine, strings.Join(f, "; "))
 	}
 	if err == nil {

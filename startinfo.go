@@ -2,7 +2,6 @@ package provisioner
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -48,20 +47,18 @@ func (i *StartInfo) config(machine MachineID, nonce string) (instancecfg.Config,
 	if err != nil {
 		f.add("Instance: %s", textOfNotValid(err))
 	}
-	f.text("Placement", i.Placement)
+	f.text(nil, "Placement", i.Placement)
 	if i.RootDisk != nil {
-		f.text("RootDisk.Source", i.RootDisk.Source)
+		f.text(nil, "RootDisk.Source", i.RootDisk.Source)
 	}
 	f.volumes(i.Volumes, i.Attachments)
 	f.attachments(machine, i.Volumes, i.Attachments)
 	f.subnets(i.Subnets)
-	for _, endpoint := range slices.Sorted(maps.Keys(i.EndpointBind)) {
-		f.name(fmt.Sprintf("EndpointBind[%q]", endpoint), i.EndpointBind[endpoint], "a space's name")
-	}
+	f.endpoints(i.EndpointBind)
 	for n, image := range i.Images {
-		f.name(fmt.Sprintf("Images[%d].ID", n), image.ID, "an image's id")
+		f.name(&spot{list: "Images", n: n, name: image.ID}, "ID", image.ID, "an image's id")
 	}
-	f.profiles("Profiles", i.Profiles)
+	f.profiles(i.Profiles)
 	if f != nil {
 		return instancecfg.Config{}, errors.NotValidf("start information of machine %s: %s:", machine, strings.Join(f, "; "))
 	}
@@ -78,7 +75,8 @@ func (i *StartInfo) settle(machine MachineID, nonce string, lookup bool) (instan
 	}
 	bySpace := func(a, b SpaceSubnets) int { return strings.Compare(a.Space, b.Space) }
 	if !slices.IsSortedFunc(i.Subnets, bySpace) {
-		i.Subnets = slices.SortedFunc(slices.Values(i.Subnets), bySpace)
+		i.Subnets = slices.Clone(i.Subnets)
+		slices.SortFunc(i.Subnets, bySpace)
 	}
 	if len(i.Images) > 0 {
 		if i.Images, err = ChooseImages(i.Images, i.imageQuery()); err != nil {
@@ -96,17 +94,38 @@ type faults []string
 
 func (f *faults) add(format string, args ...any) { *f = append(*f, fmt.Sprintf(format, args...)) }
 
+// at adds a fault of one field of an entry of a list.
+func (f *faults) at(s *spot, format string, args ...any) {
+	*f = append(*f, s.text()+fmt.Sprintf(format, args...))
+}
+
+// A spot is an entry of a list, by its place and name. Its text is made only
+// for a fault.
+type spot struct {
+	in   *spot
+	list string
+	n    int
+	name string
+}
+
+func (s *spot) text() string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s%s[%d] %q: ", s.in.text(), s.list, s.n, s.name)
+}
+
 // text: it is printable, or empty.
-func (f *faults) text(field, value string) {
+func (f *faults) text(s *spot, field, value string) {
 	if !printable(value) {
-		f.add("%s %q: want printable text", field, value)
+		f.at(s, "%s %q: want printable text", field, value)
 	}
 }
 
 // name: it is printable, and not empty.
-func (f *faults) name(field, value, want string) {
+func (f *faults) name(s *spot, field, value, want string) {
 	if value == "" || !printable(value) {
-		f.add("%s %q: want %s, in printable text", field, value, want)
+		f.at(s, "%s %q: want %s, in printable text", field, value, want)
 	}
 }
 
@@ -122,84 +141,100 @@ func textOfNotValid(err error) string {
 
 func (f *faults) volumes(volumes []Volume, attachments []VolumeAttachment) {
 	for n, v := range volumes {
-		at := fmt.Sprintf("Volumes[%d] %q: ", n, v.ID)
-		f.name(at+"ID", v.ID, "the host's id of a volume")
+		s := &spot{list: "Volumes", n: n, name: v.ID}
+		f.name(s, "ID", v.ID, "the host's id of a volume")
 		if slices.ContainsFunc(volumes[:n], func(other Volume) bool { return other.ID == v.ID }) {
-			f.add("%sID %q: want each volume once", at, v.ID)
+			f.at(s, "ID %q: want each volume once", v.ID)
 		}
 		if v.SizeM == 0 {
-			f.add("%sSizeM 0: want 1 MiB or more", at)
+			f.at(s, "SizeM 0: want 1 MiB or more")
 		}
-		f.text(at+"Provider", v.Provider)
+		f.text(s, "Provider", v.Provider)
 		if has(v.Attributes, "") {
-			f.add("%sAttributes[\"\"]: want a key", at)
+			f.at(s, `Attributes[""]: want a key`)
 		}
 		if has(v.Tags, "") {
-			f.add("%sTags[\"\"]: want a key", at)
+			f.at(s, `Tags[""]: want a key`)
 		}
 		if !slices.ContainsFunc(attachments, func(a VolumeAttachment) bool { return a.Volume == v.ID }) {
-			f.add("%sAttachments: want one of this volume", at)
+			f.at(s, "Attachments: want one of this volume")
 		}
 	}
 }
 
 func (f *faults) attachments(machine MachineID, volumes []Volume, attachments []VolumeAttachment) {
 	for n, a := range attachments {
-		at := fmt.Sprintf("Attachments[%d] %q: ", n, a.Volume)
-		f.name(at+"Volume", a.Volume, "the host's id of a volume")
+		s := &spot{list: "Attachments", n: n, name: a.Volume}
+		f.name(s, "Volume", a.Volume, "the host's id of a volume")
 		if slices.ContainsFunc(attachments[:n], func(other VolumeAttachment) bool { return other.Volume == a.Volume }) {
-			f.add("%sVolume %q: want each volume attached once", at, a.Volume)
+			f.at(s, "Volume %q: want each volume attached once", a.Volume)
 		}
 		if a.Machine != machine {
-			f.add("%sMachine %q: want %q, which it is for", at, string(a.Machine), string(machine))
+			f.at(s, "Machine %q: want %q, which it is for", string(a.Machine), string(machine))
 		}
 		if a.Instance != "" {
-			f.add("%sInstance %q: want none: there is none yet", at, string(a.Instance))
+			f.at(s, "Instance %q: want none: there is none yet", string(a.Instance))
 		}
-		f.text(at+"VolumeID", a.VolumeID)
-		f.text(at+"Provider", a.Provider)
+		f.text(s, "VolumeID", a.VolumeID)
+		f.text(s, "Provider", a.Provider)
 		isNew := slices.ContainsFunc(volumes, func(v Volume) bool { return v.ID == a.Volume })
 		switch {
 		case isNew && a.VolumeID != "":
-			f.add("%sVolumeID %q: want none: the volume is in Volumes, to be made", at, a.VolumeID)
+			f.at(s, "VolumeID %q: want none: the volume is in Volumes, to be made", a.VolumeID)
 		case !isNew && a.VolumeID == "":
-			f.add("%sVolumeID \"\": want the broker's id of a volume that exists, or the volume in Volumes", at)
+			f.at(s, `VolumeID "": want the broker's id of a volume that exists, or the volume in Volumes`)
 		case !isNew && slices.ContainsFunc(attachments[:n], func(other VolumeAttachment) bool { return other.VolumeID == a.VolumeID }):
-			f.add("%sVolumeID %q: want each volume of the broker once", at, a.VolumeID)
+			f.at(s, "VolumeID %q: want each volume of the broker once", a.VolumeID)
 		}
 	}
 }
 
 func (f *faults) subnets(spaces []SpaceSubnets) {
-	for n, s := range spaces {
-		at := fmt.Sprintf("Subnets[%d] %q: ", n, s.Space)
-		f.name(at+"Space", s.Space, "a space's name")
-		if slices.ContainsFunc(spaces[:n], func(other SpaceSubnets) bool { return other.Space == s.Space }) {
-			f.add("%sSpace %q: want each space once", at, s.Space)
+	for n, space := range spaces {
+		s := &spot{list: "Subnets", n: n, name: space.Space}
+		f.name(s, "Space", space.Space, "a space's name")
+		if slices.ContainsFunc(spaces[:n], func(other SpaceSubnets) bool { return other.Space == space.Space }) {
+			f.at(s, "Space %q: want each space once", space.Space)
 		}
-		for k, subnet := range s.Subnets {
-			at := fmt.Sprintf("%sSubnets[%d] %q: ", at, k, subnet.Subnet)
-			f.name(at+"Subnet", subnet.Subnet, "a subnet")
-			if slices.ContainsFunc(s.Subnets[:k], func(other SubnetZones) bool { return other.Subnet == subnet.Subnet }) {
-				f.add("%sSubnet %q: want each subnet of a space once", at, subnet.Subnet)
+		for k, subnet := range space.Subnets {
+			s := &spot{in: s, list: "Subnets", n: k, name: subnet.Subnet}
+			f.name(s, "Subnet", subnet.Subnet, "a subnet")
+			if slices.ContainsFunc(space.Subnets[:k], func(other SubnetZones) bool { return other.Subnet == subnet.Subnet }) {
+				f.at(s, "Subnet %q: want each subnet of a space once", subnet.Subnet)
 			}
 			for z, zone := range subnet.Zones {
-				f.name(fmt.Sprintf("%sZones[%d]", at, z), string(zone), "a zone's name")
+				if zone == "" || !printable(string(zone)) {
+					f.at(s, "Zones[%d] %q: want a zone's name, in printable text", z, string(zone))
+				}
 				if slices.Contains(subnet.Zones[:z], zone) {
-					f.add("%sZones[%d] %q: want each zone once", at, z, string(zone))
+					f.at(s, "Zones[%d] %q: want each zone once", z, string(zone))
 				}
 			}
 		}
 	}
 }
 
-func (f *faults) profiles(field string, names []string) {
+// endpoints: the empty endpoint is for those that are not named.
+func (f *faults) endpoints(bound map[string]string) {
+	var bad []string
+	for endpoint, space := range bound {
+		if space == "" || !printable(space) || !printable(endpoint) {
+			bad = append(bad, endpoint)
+		}
+	}
+	slices.Sort(bad)
+	for _, endpoint := range bad {
+		f.add("EndpointBind[%q] %q: want a space's name, and both in printable text", endpoint, bound[endpoint])
+	}
+}
+
+func (f *faults) profiles(names []string) {
 	for n, name := range names {
 		if name == "" || !printable(name) || strings.ContainsAny(name, " /") {
-			f.add("%s[%d] %q: want a profile's name, in printable text without blanks and slashes", field, n, name)
+			f.add("Profiles[%d] %q: want a profile's name, in printable text without blanks and slashes", n, name)
 		}
 		if slices.Contains(names[:n], name) {
-			f.add("%s[%d] %q: want each profile once", field, n, name)
+			f.add("Profiles[%d] %q: want each profile once", n, name)
 		}
 	}
 }

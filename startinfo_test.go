@@ -138,8 +138,8 @@ func TestStartInfoFaults(t *testing.T) {
 			`Subnets[0] "db": Subnets[0] "n": Zones[1] "a": want each zone once`},
 
 		{"IC2: endpoints bound to nothing, in order", info{EndpointBind: map[string]string{"web": "", "db": "\n", "ok": "s"}},
-			`EndpointBind["db"] "\n": want a space's name, in printable text; EndpointBind["web"] "": want a space's name, in printable text`},
-		{"IC2: an image without an id", info{Images: []provisioner.ImageMetadata{{ID: "a"}, {Arch: "amd64"}}}, `Images[1].ID "": want an image's id, in printable text`},
+			`EndpointBind["db"] "\n": want a space's name, and both in printable text; EndpointBind["web"] "": want a space's name, and both in printable text`},
+		{"IC2: an image without an id", info{Images: []provisioner.ImageMetadata{{ID: "a"}, {Arch: "amd64"}}}, `Images[1] "": ID "": want an image's id, in printable text`},
 		{"IC2: profiles that have no name", info{Profiles: []string{"", "a b", "a/b", "a\n", "ok"}},
 			`Profiles[0] "": want a profile's name, in printable text without blanks and slashes; Profiles[1] "a b": want a profile's name, in printable text without blanks and slashes; ` +
 				`Profiles[2] "a/b": want a profile's name, in printable text without blanks and slashes; Profiles[3] "a\n": want a profile's name, in printable text without blanks and slashes`},

@@ -2,7 +2,6 @@ package provisioner
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -38,19 +37,19 @@ func oddResult(q StartRequest, result StartResult) error {
 	if result.Instance == "" {
 		f.add("instance %q: want an id", "")
 	}
-	f.text("instance", string(result.Instance))
-	f.text("DisplayName", result.DisplayName)
+	f.text(nil, "instance", string(result.Instance))
+	f.text(nil, "DisplayName", result.DisplayName)
 	if q.Zone != "" && result.Zone != "" && result.Zone != q.Zone {
 		f.add("zone %q: want %q, as asked", string(result.Zone), string(q.Zone))
 	}
-	f.text("zone", string(result.Zone))
+	f.text(nil, "zone", string(result.Zone))
 	f.hardware(q, result)
 	for n, i := range result.Network {
-		f.network(fmt.Sprintf("Network[%d] %q: ", n, i.Name), i)
+		f.network(&spot{list: "Network", n: n, name: i.Name}, i)
 	}
 	f.madeVolumes(q.Volumes, result.Volumes)
 	f.madeAttachments(q.Attachments, result.Attachments)
-	f.profiles("Profiles", result.Profiles)
+	f.profiles(result.Profiles)
 	if f == nil {
 		return nil
 	}
@@ -78,28 +77,28 @@ func (f *faults) hardware(q StartRequest, result StartResult) {
 	}
 }
 
-func (f *faults) network(at string, i NetworkInterface) {
-	f.text(at+"Name", i.Name)
+func (f *faults) network(s *spot, i NetworkInterface) {
+	f.text(s, "Name", i.Name)
 	if i.MAC != "" && !isMAC(i.MAC) {
-		f.add("%sMAC %q: want 6, 8 or 20 bytes in hexadecimal with colons between them", at, i.MAC)
+		f.at(s, "MAC %q: want 6, 8 or 20 bytes in hexadecimal with colons between them", i.MAC)
 	}
 	for n, a := range i.Addresses {
 		if !isAddress(a) {
 			if _, err := netip.ParsePrefix(a); err != nil {
-				f.add("%sAddresses[%d] %q: want an IP address, with or without its prefix length", at, n, a)
+				f.at(s, "Addresses[%d] %q: want an IP address, with or without its prefix length", n, a)
 			}
 		}
 	}
 	if i.Gateway != "" && !isAddress(i.Gateway) {
-		f.add("%sGateway %q: want an IP address", at, i.Gateway)
+		f.at(s, "Gateway %q: want an IP address", i.Gateway)
 	}
 	for n, a := range i.DNSServers {
 		if !isAddress(a) {
-			f.add("%sDNSServers[%d] %q: want an IP address", at, n, a)
+			f.at(s, "DNSServers[%d] %q: want an IP address", n, a)
 		}
 	}
-	f.text(at+"Space", i.Space)
-	f.text(at+"Subnet", i.Subnet)
+	f.text(s, "Space", i.Space)
+	f.text(s, "Subnet", i.Subnet)
 }
 
 func isAddress(s string) bool {
@@ -121,37 +120,37 @@ func isMAC(s string) bool {
 // some only later.
 func (f *faults) madeVolumes(asked []Volume, made []VolumeResult) {
 	for n, v := range made {
-		at := fmt.Sprintf("Volumes[%d] %q: ", n, v.Volume)
+		s := &spot{list: "Volumes", n: n, name: v.Volume}
 		switch i := slices.IndexFunc(asked, func(a Volume) bool { return a.ID == v.Volume }); {
 		case i < 0:
-			f.add("%sVolume %q: want one that was asked for", at, v.Volume)
+			f.at(s, "Volume %q: want one that was asked for", v.Volume)
 		case v.SizeM != 0 && v.SizeM < asked[i].SizeM:
-			f.add("%sSizeM %d: want %d or more, as asked, or 0 if it is not known", at, v.SizeM, asked[i].SizeM)
+			f.at(s, "SizeM %d: want %d or more, as asked, or 0 if it is not known", v.SizeM, asked[i].SizeM)
 		}
 		if slices.ContainsFunc(made[:n], func(other VolumeResult) bool { return other.Volume == v.Volume }) {
-			f.add("%sVolume %q: want each volume once", at, v.Volume)
+			f.at(s, "Volume %q: want each volume once", v.Volume)
 		}
-		f.name(at+"VolumeID", v.VolumeID, "the broker's id of the volume")
+		f.name(s, "VolumeID", v.VolumeID, "the broker's id of the volume")
 		if slices.ContainsFunc(made[:n], func(other VolumeResult) bool { return other.VolumeID == v.VolumeID }) {
-			f.add("%sVolumeID %q: want each volume of the broker once", at, v.VolumeID)
+			f.at(s, "VolumeID %q: want each volume of the broker once", v.VolumeID)
 		}
-		f.text(at+"HardwareID", v.HardwareID)
-		f.text(at+"WWN", v.WWN)
+		f.text(s, "HardwareID", v.HardwareID)
+		f.text(s, "WWN", v.WWN)
 	}
 }
 
 func (f *faults) madeAttachments(asked []VolumeAttachment, made []VolumeAttachmentResult) {
 	for n, a := range made {
-		at := fmt.Sprintf("Attachments[%d] %q: ", n, a.Volume)
+		s := &spot{list: "Attachments", n: n, name: a.Volume}
 		if !slices.ContainsFunc(asked, func(x VolumeAttachment) bool { return x.Volume == a.Volume }) {
-			f.add("%sVolume %q: want one that was asked for", at, a.Volume)
+			f.at(s, "Volume %q: want one that was asked for", a.Volume)
 		}
 		if slices.ContainsFunc(made[:n], func(other VolumeAttachmentResult) bool { return other.Volume == a.Volume }) {
-			f.add("%sVolume %q: want each volume attached once", at, a.Volume)
+			f.at(s, "Volume %q: want each volume attached once", a.Volume)
 		}
-		f.text(at+"DeviceName", a.DeviceName)
-		f.text(at+"DeviceLink", a.DeviceLink)
-		f.text(at+"BusAddress", a.BusAddress)
-		f.text(at+"PlanType", a.PlanType)
+		f.text(s, "DeviceName", a.DeviceName)
+		f.text(s, "DeviceLink", a.DeviceLink)
+		f.text(s, "BusAddress", a.BusAddress)
+		f.text(s, "PlanType", a.PlanType)
 	}
 }
