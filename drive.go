@@ -54,9 +54,16 @@ func (b *inbox) take(used []message) []message {
 	return m
 }
 
+func (b *inbox) empty() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.queue) == 0
+}
+
 // A standing is what a driver needs to know after a turn.
 type standing struct {
 	next    time.Time // zero: nothing is due by itself
+	more    bool      // there is something to do at once
 	busy    bool
 	hushed  bool
 	watched bool     // somebody waits for a look
@@ -68,19 +75,23 @@ type standing struct {
 
 // turn takes the engine and lets it handle all that has come in.
 func (t *Task) turn(more ...message) standing {
+	s := t.step(more...)
+	for s.more {
+		s = t.step()
+	}
+	return s
+}
+
+// step takes the engine for one step: what has come in so far, and one slice
+// of a whole reading.
+func (t *Task) step(more ...message) standing {
+	now := t.cfg.Clock.Now() // with nothing held
 	e := <-t.engine
 	defer func() { t.engine <- e }()
-	in := append(t.inbox.take(t.spare), more...)
-	for {
-		e.step(t.cfg.Clock.Now(), in...)
-		t.perform(e)
-		in, t.spare = t.inbox.take(in), nil
-		if len(in) == 0 && (e.quiet || !e.look.backlog()) {
-			t.spare = in
-			break
-		}
-	}
-	s := standing{busy: e.busy(), number: e.number, watched: len(e.watch) > 0}
+	t.spare = append(t.inbox.take(t.spare), more...)
+	e.step(now, t.spare...)
+	t.perform(e)
+	s := standing{more: !t.inbox.empty() || !e.quiet && e.look.backlog(), busy: e.busy(), number: e.number, watched: len(e.watch) > 0}
 	s.next, _ = e.next()
 	if e.quiet {
 		if s.hushed = e.hushed(); s.hushed {
@@ -196,20 +207,23 @@ func (d *driver) drive(ctx context.Context, first ...message) error {
 		lost = d.cfg.Lease.Lost()
 	}
 	for in := first; ; {
-		s := d.turn(in...)
+		s := d.step(in...)
 		in = nil
-		if d.quiet && s.hushed {
+		switch {
+		case s.more:
+			d.poke() // and hear what else there is, lest a flood drowns it
+		case d.quiet && s.hushed:
 			if d.leave(s) {
 				return d.why
 			}
 			continue
-		}
-		if !s.next.IsZero() && !s.next.After(d.cfg.Clock.Now()) {
+		case !s.next.IsZero() && !s.next.After(d.cfg.Clock.Now()):
 			continue
-		}
-		d.arm(s.next)
-		if !s.busy && !d.quiet && len(d.changes) == 0 && len(d.retries) == 0 {
-			d.answerIdlers(s)
+		default:
+			d.arm(s.next)
+			if !s.busy && !d.quiet && len(d.changes) == 0 && len(d.retries) == 0 {
+				d.answerIdlers(s)
+			}
 		}
 		select {
 		case <-d.inbox.notify:

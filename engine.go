@@ -210,9 +210,11 @@ func (e *engine) resize(l Limits) {
 
 // step handles what is due at now and then the messages, in their order.
 func (e *engine) step(now time.Time, in ...message) {
-	e.now = now
+	if now.After(e.now) { // a clock that was set back makes time stand still
+		e.now = now
+	}
 	for {
-		item, ok := e.agenda.Pop(now)
+		item, ok := e.agenda.Pop(e.now)
 		if !ok {
 			break
 		}

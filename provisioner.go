@@ -4,6 +4,7 @@ import (
 	"context"
 	stderrors "errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,7 +49,12 @@ const (
 
 // New makes a Task. It checks the whole configuration, reports every fault at
 // once in a *ConfigError, and does no I/O (LC1).
-func New(cfg Config) (*Task, error) {
+func New(cfg Config) (_ *Task, err error) {
+	defer func() { // Unwrap, Traits and Random are the host's
+		if r := recover(); r != nil {
+			err = &ConfigError{[]error{faultOf(r)}}
+		}
+	}()
 	if faults := cfg.faults(); len(faults) > 0 {
 		return nil, &ConfigError{faults}
 	}
@@ -85,7 +91,9 @@ func (t *Task) engineConfig() engineConfig {
 		controller: t.cfg.Controller,
 		launch:     t.cfg.LaunchTimeout, call: t.cfg.CallTimeout, rollback: t.cfg.RollbackTimeout,
 		grace: t.cfg.ShutdownGrace, resync: t.cfg.Resync, refresh: t.cfg.ZoneRefresh,
-		random: func() float64 { return float64(t.cfg.Random()>>11) / (1 << 53) },
+		// The engine draws from a source of its own: the host is not called
+		// while the engine is held.
+		random: rand.New(rand.NewPCG(t.cfg.Random(), t.cfg.Random())).Float64,
 		zones:  o.Zones != nil, deriver: o.Deriver != nil, maintainer: o.Maintainer != nil,
 		status: o.Status != nil, life: o.Life != nil, retries: o.Retries != nil,
 		launchPhase: phaseLaunch,
