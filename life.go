@@ -1,7 +1,5 @@
 package provisioner
 
-import "fmt"
-
 // life is where one machine stands. What can happen to it there is the table
 // below; nothing else changes a life.
 type life uint8
@@ -432,13 +430,4 @@ func (e *engine) rivals(id InstanceID, but *unit) {
 	for _, u := range dead {
 		e.consider(u)
 	}
-}
-
-// refuse is why the table does nothing about an event, "" if it does.
-func refuse(l life, v lifeEvent) string {
-	t := lifeTable[l][v]
-	if t.do != nil {
-		return ""
-	}
-	return fmt.Sprintf("%s: %s", v, t.why)
 }
