@@ -208,6 +208,7 @@ func (e *engine) consider(u *unit) {
 		return
 	}
 	e.tellDecision(u, a)
+	e.showRunning(u)
 	if v, ok := actionEvents[a.Kind]; ok {
 		e.fire(u, v, nil)
 	}

@@ -7,12 +7,14 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -556,12 +558,22 @@ func (r *running) profiles(ctx context.Context, q StartRequest) error {
 func startFailure(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	switch {
-	case cause == nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded):
+	case cause == nil && !cutOff(err):
 		return err
 	case cause == nil || errors.Is(err, cause):
 		return Ambiguous(err)
 	}
 	return Ambiguous(errors.Annotatef(err, "%v", cause))
+}
+
+// cutOff says whether a call ended before its answer was there.
+func cutOff(err error) bool {
+	for _, end := range []error{context.Canceled, context.DeadlineExceeded, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return false
 }
 
 // unwanted is why an instance must not stay, or nil (ST9, ST13).

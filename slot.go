@@ -64,6 +64,15 @@ func (e *engine) writeShown(s *shown) {
 	e.begin(s.op)
 }
 
+// showRunning mends the status of a machine whose last word was lost, by a
+// crash between its record and its status (ST8).
+func (e *engine) showRunning(u *unit) {
+	lost := u.rec.InstanceStatus == InstanceAllocating && !u.rec.Unread.Has(FieldInstanceStatus)
+	if lost && u.rec.Life == Alive && u.rec.Instance != "" && !u.rec.Unread.Has(FieldInstance) && u.shown == nil {
+		e.show(u, StatusUpdate{Instance: InstanceRunning}, showPlain)
+	}
+}
+
 // due of a slot: a final word that was not written is tried again.
 func (s *shown) due(e *engine) {
 	if s.op == nil && !e.quiet {
