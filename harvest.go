@@ -135,6 +135,20 @@ func FateOf(m Machine, other MachineID, mode HarvestMode) (Fate, string) {
 	return FateStop, "dead"
 }
 
+// fate is what becomes of the instance of a dead machine that has a rival: it
+// is FateOf, but what another dead machine is to keep, or has kept, stays (HV3).
+func fate(m Machine, by rival, kept bool, mode HarvestMode) (Fate, string) {
+	f, reason := FateOf(m, by.owner, mode)
+	switch {
+	case f != FateStop:
+	case by.keeper != "":
+		return FateKept, "its instance is to be kept by machine " + string(by.keeper)
+	case kept:
+		return FateKept, "its instance was kept by another machine"
+	}
+	return f, reason
+}
+
 // A DeadMachine is a dead machine and, where there is one, another that isn't
 // dead and claims the same instance.
 type DeadMachine struct {
@@ -160,12 +174,28 @@ type Leftover struct {
 const ReasonUnknown = "no machine claims it; unknown instances are reported, never stopped"
 
 // Harvest says what becomes of the instances of dead machines and of unknown
-// ones. Unknown instances are left alone and reported in every mode.
+// ones. An instance that several of the dead have is stopped only if each of
+// them would have it stopped. Unknown instances are left alone and reported in
+// every mode.
 func Harvest(dead []DeadMachine, unknown []Instance, mode HarvestMode) HarvestSet {
+	claims := map[InstanceID][]Machine{}
+	for _, d := range dead {
+		id := d.Machine.Instance
+		if claims[id] = append(claims[id], d.Machine); d.ClaimedBy != "" {
+			claims[id] = append(claims[id], Machine{ID: d.ClaimedBy, Life: Alive})
+		}
+	}
+	delete(claims, "")
 	var set HarvestSet
 	for _, d := range dead {
-		fate, reason := FateOf(d.Machine, d.ClaimedBy, mode)
-		switch fate {
+		by := rivalOf(d.Machine, func(yield func(Machine) bool) {
+			for _, other := range claims[d.Machine.Instance] {
+				if other.ID != d.Machine.ID && !yield(other) {
+					return
+				}
+			}
+		})
+		switch fate, reason := fate(d.Machine, by, false, mode); fate {
 		case FateNone:
 		case FateStop:
 			set.Stop = append(set.Stop, d.Machine.Instance)

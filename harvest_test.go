@@ -240,6 +240,24 @@ func TestHarvest(t *testing.T) {
 			}
 		})
 	}
+	two := func(first, second provisioner.DeadMachine) []provisioner.DeadMachine {
+		for _, d := range []*provisioner.DeadMachine{&first, &second} {
+			d.Machine.Life, d.Machine.Instance = provisioner.Dead, "i-0"
+		}
+		return []provisioner.DeadMachine{first, second}
+	}
+	for _, test := range []struct {
+		why  string
+		dead []provisioner.DeadMachine
+	}{
+		{"HV3: one of two dead machines keeps the instance of both", two(provisioner.DeadMachine{Machine: provisioner.Machine{ID: "0"}}, provisioner.DeadMachine{Machine: provisioner.Machine{ID: "1", Keep: true}})},
+		{"HV3: one of them may have to keep it", two(provisioner.DeadMachine{Machine: provisioner.Machine{ID: "0"}}, provisioner.DeadMachine{Machine: provisioner.Machine{ID: "1", Unread: provisioner.FieldKeep}})},
+		{"HV5: what is said of one claim counts for both", two(provisioner.DeadMachine{Machine: provisioner.Machine{ID: "0"}}, provisioner.DeadMachine{Machine: provisioner.Machine{ID: "1"}, ClaimedBy: "7"})},
+	} {
+		if got := provisioner.Harvest(test.dead, nil, provisioner.HarvestAll); got.Stop != nil || len(got.Left) != 2 {
+			t.Errorf("%s: %+v", test.why, got)
+		}
+	}
 	if got := provisioner.Harvest(nil, nil, provisioner.HarvestAll); got.Stop != nil || got.Left != nil {
 		t.Errorf("nothing dead, nothing unknown: %+v", got)
 	}

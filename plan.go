@@ -267,14 +267,7 @@ func decideDead(a Action, s situation, p Policy) Action {
 		return a
 	}
 	dead := a.Reason
-	a.Fate, a.Reason = FateOf(a.Was, s.rival.owner, p.Harvest)
-	switch {
-	case a.Fate != FateStop:
-	case s.rival.keeper != "":
-		a.Fate, a.Reason = FateKept, "its instance is to be kept by machine "+string(s.rival.keeper)
-	case s.kept:
-		a.Fate, a.Reason = FateKept, "its instance was kept by another machine"
-	}
+	a.Fate, a.Reason = fate(a.Was, s.rival, s.kept, p.Harvest)
 	switch a.Fate {
 	case FateStop:
 		if s.rival.first != "" {
