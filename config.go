@@ -4,6 +4,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -325,6 +326,11 @@ func (c Config) faults() []error {
 	bad := func(format string, args ...any) { faults = append(faults, errors.NotValidf(format+":", args...)) }
 	if c.Controller == "" {
 		bad("Controller %q: want the name of your controller", c.Controller)
+	}
+	for _, f := range []struct{ name, value string }{{"Controller", c.Controller}, {"HostTag", c.HostTag}} {
+		if !printable(f.value) || strings.HasPrefix(f.value, ":") {
+			bad("%s %q: want printable text that does not begin with a colon, for nonces and labels", f.name, f.value)
+		}
 	}
 	if isNil(c.Broker) {
 		bad("Broker nil: want your broker")

@@ -131,7 +131,9 @@
 // Errors wrap their cause; branch with errors.Is and errors.As. [ErrConfig],
 // [ErrStart] and [ErrStop] each go with a type that carries the particulars:
 // [*ConfigError], [*StartError] (every attempt: zone, time, error) and
-// [*StopError]. [ErrNoZone] is the cause when no zone could be used. Classes
+// [*StopError]. [ErrNoZone] is the cause when no zone could be used, [ErrNoAgents]
+// and [ErrNoImages], with a [*NoMatchError], when none of those to choose from would
+// do. Classes
 // that the host shares with the package are those of github.com/juju/errors:
 // NotFound, Unauthorized, NotValid, NotSupported, NotImplemented. A machine's
 // failure is an event, a status and a result, never Run's error.

@@ -281,6 +281,8 @@ func TestNewNamesEveryFault(t *testing.T) {
 		want   string
 	}{
 		{"two controllers must not share a name, so there is none by default", func(c *provisioner.Config) { c.Controller = "" }, "Controller"},
+		{"no nonce could be made of it, and no machine start", func(c *provisioner.Config) { c.Controller = "ctl\n" }, "Controller"},
+		{"nor of this", func(c *provisioner.Config) { c.HostTag = ":7" }, "HostTag"},
 		{"nothing works without one", func(c *provisioner.Config) { c.Broker = nil }, "Broker"},
 		{"a typed nil is none either", func(c *provisioner.Config) { c.Broker = (*provisionertest.Broker)(nil) }, "Broker"},
 		{"nothing works without one", func(c *provisioner.Config) { c.State = nil }, "State"},
