@@ -58,7 +58,8 @@ func runTask(t *testing.T, w *provisionertest.World, cfg provisioner.Config, don
 		time.Sleep(700 * time.Millisecond)
 		synctest.Wait()
 		if err := task.CheckLedger(); err != nil {
-			t.Fatalf("after %v: %v", time.Since(began), err)
+			t.Errorf("after %v: %v", time.Since(began), err)
+			break
 		}
 	}
 	took := time.Since(began)
