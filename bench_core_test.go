@@ -275,6 +275,33 @@ func benchShuffledFleet(machines int) Snapshot {
 	return s
 }
 
+// benchOneGroup is 15,000 machines that run and 10,000 that are to start, all
+// in one group, as one application with many units.
+func benchOneGroup(key string) Snapshot {
+	const running, pending = 15_000, 10_000
+	s := Snapshot{Zones: []Zone{{"a", true}, {"b", true}, {"c", true}}, Needs: map[MachineID]Needs{}}
+	g := Group{Key: key}
+	for i := range running + pending {
+		m := Machine{ID: MachineID(fmt.Sprint(i)), Life: Alive, Status: StatusStarted, Instance: InstanceID(fmt.Sprint("i-", i)), Zone: "a"}
+		if i >= running {
+			m.Status, m.Instance, m.Zone = StatusPending, "", ""
+		}
+		g.Members = append(g.Members, m.ID)
+		s.Fleet = append(s.Fleet, MachineResult{ID: m.ID, Machine: m})
+	}
+	for _, r := range s.Fleet[running:] {
+		s.Needs[r.ID] = Needs{Group: g}
+	}
+	return s
+}
+
+func BenchmarkMakePlanOneGroup(b *testing.B) {
+	s := benchOneGroup("app")
+	for b.Loop() {
+		MakePlan(s, Policy{})
+	}
+}
+
 func BenchmarkMakePlan(b *testing.B) {
 	for _, machines := range []int{1_000, 10_000, 100_000} {
 		for _, facts := range []struct {

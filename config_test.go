@@ -3,6 +3,7 @@ package provisioner_test
 import (
 	"context"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +21,8 @@ func TestConfigErrorText(t *testing.T) {
 		Policy: provisioner.Policy{
 			Harvest: 9,
 			Tie:     7,
+			Weights: map[provisioner.ZoneName]int{"b": -1, "a": 1001, "c": 0},
+			MaxSkew: -1, MinZones: -1, ZoneCooldown: -2,
 			Retry:   provisioner.RetryPolicy{Retries: -2, Factor: 0.5, Jitter: 1.5, ZoneDelay: -2, RoundDelay: -3, MaxDelay: -4, Deadline: -time.Second},
 			Backoff: provisioner.RetryPolicy{Factor: math.NaN(), Jitter: math.NaN()},
 		},
@@ -39,6 +42,11 @@ func TestConfigErrorText(t *testing.T) {
 	State nil: want your state: not valid
 	Policy.Harvest: harvest mode 9: want HarvestDestroyed, HarvestNone, HarvestUnknown or HarvestAll: not valid
 	Policy.Tie 7: want TieHash or TieName: not valid
+	Policy.Weights[a] 1001: want 1 to 1000, or 0 for 1: not valid
+	Policy.Weights[b] -1: want 1 to 1000, or 0 for 1: not valid
+	Policy.MaxSkew -1: want 1 to 1000000, or 0 for no limit: not valid
+	Policy.MinZones -1: want 1 or more, or 0 for none: not valid
+	Policy.ZoneCooldown -2ns: want Off, 0 for the default, or more: not valid
 	Policy.Retry.Retries -2: want NoRetries or more: not valid
 	Policy.Retry.Factor 0.5: want 1 to 1000, or 0 for the default: not valid
 	Policy.Retry.Jitter 1.5: want NoJitter, or 0 to 1: not valid
@@ -78,6 +86,7 @@ func TestConfigAcceptsNamedValues(t *testing.T) {
 		Policy: provisioner.Policy{
 			Harvest: provisioner.HarvestAll,
 			Tie:     provisioner.TieName,
+			Weights: map[provisioner.ZoneName]int{"a": 1000, "b": 0}, MaxSkew: 1_000_000, MinZones: 3, ZoneCooldown: provisioner.Off,
 			Retry:   provisioner.RetryPolicy{Retries: provisioner.NoRetries, Factor: 1, Jitter: provisioner.NoJitter, ZoneDelay: provisioner.Off, RoundDelay: provisioner.Off, MaxDelay: provisioner.Off, Deadline: provisioner.Off},
 			Backoff: provisioner.FixedRetry(0, 0),
 		},
@@ -163,5 +172,12 @@ func TestCapabilityIsFoundOnce(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestMinZonesNeedsMaxSkew(t *testing.T) {
+	_, err := provisioner.New(provisioner.Config{Controller: "c", Broker: onlyBroker{}, State: &onlyState{}, Policy: provisioner.Policy{MinZones: 3}})
+	if err == nil || !strings.Contains(err.Error(), "Policy.MinZones 3 without MaxSkew: want both") {
+		t.Errorf("%v", err)
 	}
 }

@@ -119,6 +119,40 @@ func ExampleRankZones() {
 	// 0 az4: 0 of the group, 0 in all: unavailable
 }
 
+// What the zones hold, and where the next member of a group would go.
+func ExampleDescribe() {
+	fmt.Print(provisioner.Describe(provisioner.RankZones(provisioner.Ranking{
+		Machine: "7",
+		Zones:   []provisioner.Zone{{"az1", true}, {"az2", true}, {"az3", false}, {"az4", true}},
+		Population: provisioner.Population{
+			Group: map[provisioner.ZoneName]int{"az1": 1, "az3": 2},
+			Total: map[provisioner.ZoneName]int{"az1": 4, "az2": 2, "az3": 8},
+		},
+		Cooling: []provisioner.ZoneName{"az4"},
+	})))
+	// Output:
+	// az2  ##        2: choice 1
+	// az1  +###      4, 1 of the group: choice 2
+	// az3  ++######  8, 2 of the group: unavailable
+	// az4            0: cooling down after a lack of capacity
+}
+
+// A zone was added to two that are full; nothing is done about it on its own.
+func ExampleRebalance() {
+	s := provisioner.Snapshot{Zones: []provisioner.Zone{{"az1", true}, {"az2", true}, {"az3", true}}}
+	for i := range 6 {
+		m := provisioner.Machine{ID: provisioner.MachineID(fmt.Sprint(i)), Life: provisioner.Alive,
+			Instance: provisioner.InstanceID(fmt.Sprint("i-", i)), Zone: provisioner.ZoneName(fmt.Sprint("az", 1+i%2))}
+		s.Fleet = append(s.Fleet, provisioner.MachineResult{ID: m.ID, Machine: m})
+	}
+	for _, move := range provisioner.Rebalance(s, provisioner.Policy{}, 10) {
+		fmt.Println(move)
+	}
+	// Output:
+	// machine 5: launch its like in az3, then stop i-5 in az2: zone az2 has 2 machines besides it, zone az3 has 0
+	// machine 4: launch its like in az3, then stop i-4 in az1: zone az1 has 2 machines besides it, zone az3 has 1
+}
+
 // A start in two zones, with one more round.
 func ExampleWalk_Next() {
 	steps := map[provisioner.Step]string{provisioner.StepNextZone: "next zone", provisioner.StepNewRound: "new round", provisioner.StepFail: "give up"}

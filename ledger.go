@@ -1,7 +1,6 @@
 package provisioner
 
 import (
-	"cmp"
 	"slices"
 	"time"
 )
@@ -190,13 +189,13 @@ func (l *ledger) closed(z int32, w *wish) string {
 
 // out is the ledger's form of zoneReason.
 func (l *ledger) out(z int32, w *wish) string {
-	reason := l.closed(z, w)
-	switch {
-	case reason != "":
+	if reason := l.closed(z, w); reason != "" {
 		return reason
+	}
+	switch {
 	case w.failed != nil && w.failed.has(z):
 		return ReasonFailed
-	case w.cool.closed(z, w.slot, w.now):
+	case w.cool != nil && w.cool.closed(z, w.slot, w.now):
 		return ReasonCoolingDown
 	case l.limit.most > 0 && l.limit.forbids(int(l.group[z]), l.zones[z].weight):
 		return ReasonSkew
@@ -223,27 +222,39 @@ func (l *ledger) choose(w *wish) (best int32) {
 	l.look(w)
 	own := l.zoneOf(w.slot)
 	best = noZone
-	var least zoneRank
+	var least shareOf
 	for i := range l.zones {
 		z := int32(i)
 		if l.out(z, w) != "" {
 			continue
 		}
-		zone := &l.zones[i]
-		r := zoneRank{group: int(l.group[z]), total: int(l.totalBut(z, own)), weight: zone.weight}
-		// Group and total before what seldom has to be looked at.
-		c := -1
-		if best != noZone {
-			c = cmp.Compare(r.group*least.weight, least.group*r.weight)
-			if c == 0 {
-				c = cmp.Compare(r.total*least.weight, least.total*r.weight)
-			}
-		}
-		if c < 0 || c == 0 && compareZones(l.tieRank(z, w), l.tieRank(best, w)) < 0 {
-			best, least = z, r
+		n := l.shareOf(z, own)
+		if best == noZone || n.less(least) || !least.less(n) && compareZones(l.tieRank(z, w), l.tieRank(best, w)) < 0 {
+			best, least = z, n
 		}
 	}
 	return best
+}
+
+// shareOf is what compareZones looks at first, in a form that is quick to
+// compare.
+type shareOf struct{ group, total, weight int32 }
+
+// shareOf counts the zone without the machine that is in own.
+func (l *ledger) shareOf(z, own int32) shareOf {
+	return shareOf{l.group[z], l.totalBut(z, own), int32(l.zones[z].weight)}
+}
+
+func (a shareOf) less(b shareOf) bool {
+	if a.weight == b.weight {
+		// Both counts in one number, so that one comparison does.
+		return int64(a.group)<<32|int64(a.total) < int64(b.group)<<32|int64(b.total)
+	}
+	return a.fewerOfGroup(b) || !b.fewerOfGroup(a) && int64(a.total)*int64(b.weight) < int64(b.total)*int64(a.weight)
+}
+
+func (a shareOf) fewerOfGroup(b shareOf) bool {
+	return int64(a.group)*int64(b.weight) < int64(b.group)*int64(a.weight)
 }
 
 // left is how many zones the round still has for the wish, those that are only

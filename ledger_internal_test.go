@@ -445,6 +445,13 @@ func TestCoreAllocatesNothing(t *testing.T) {
 			}
 		}
 	}
+	for _, zones := range []int{3, 100, 128} {
+		l, wishes, _ := benchLedgerAll(1000, zones, 100)
+		i := 0
+		if n := testing.AllocsPerRun(500, func() { w := &wishes[i%1024]; l.place(w.slot, l.choose(w)); l.left(w); i++ }); n != 0 {
+			t.Errorf("a choice among %d zones with everything on: %v allocations", zones, n)
+		}
+	}
 	i := 0
 	if n := testing.AllocsPerRun(500, func() { Classify(benchMachines[i%len(benchMachines)]); i++ }); n != 0 {
 		t.Errorf("Classify: %v allocations", n)

@@ -651,9 +651,7 @@ func (pl *planner) placeStart(a Action) Action {
 		return a
 	}
 	slot := pl.slot(id)
-	w := wish{slot: slot, hash: hashString(string(id)),
-		constraint: pl.ledger.set(needs.Zones), derived: pl.ledger.set(needs.Derived)}
-	pl.join(&w, id, needs.Group)
+	w := pl.wish(slot, id)
 	zone := pl.ledger.choose(&w)
 	if zone == noZone {
 		out := pl.ledger.excluded(&w)
@@ -671,6 +669,13 @@ func (pl *planner) slot(id MachineID) int32 {
 	}
 	i, _ := slices.BinarySearchFunc(pl.fleet, id, func(r MachineResult, id MachineID) int { return r.ID.Compare(id) })
 	return int32(i)
+}
+
+func (pl *planner) wish(slot int32, id MachineID) wish {
+	needs := pl.snapshot.Needs[id]
+	w := wish{slot: slot, hash: hashString(string(id)), constraint: pl.ledger.set(needs.Zones), derived: pl.ledger.set(needs.Derived)}
+	pl.join(&w, id, needs.Group)
+	return w
 }
 
 // join gives a wish its group. Within one snapshot the members of a key are
