@@ -866,3 +866,49 @@ func TestGoroutinesAreBounded(t *testing.T) {
 		})
 	}
 }
+
+// A retry signal for a large fleet does not bury the state under writes, nor
+// are any of them lost (ST16, ST20).
+func TestStatusWritesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const machines = 1000
+		w := provisionertest.New(provisionertest.Settings{Kind: true, Silent: true})
+		w.SetZones(provisioner.Zone{Name: "a", Available: true})
+		for i := range machines {
+			id := provisioner.MachineID(fmt.Sprint(i))
+			must(t, w.Add(provisioner.Machine{ID: id, Life: provisioner.Alive, Status: provisioner.StatusError, InstanceStatus: provisioner.InstanceProvisioningError}),
+				w.SetRetryable(id, true))
+		}
+		var writes gauge
+		cfg := configOf(w, func(_ context.Context, call provisionertest.Call, about ...string) error {
+			if call == provisionertest.CallStatus {
+				defer writes.enter("status", about[0])()
+				time.Sleep(time.Second)
+			}
+			return nil
+		})
+		stop := start(t, newTask(t, cfg))
+		pass(time.Minute)
+		w.Tick()
+		pass(10 * time.Minute)
+		stopCleanly(t, w, stop)
+		most := writes.reset()
+		// 64 in their lane, and those that 16 starts wait for.
+		if n := most["status"]; n > 64+16 || n < 64 {
+			t.Errorf("%d statuses were written at once, want 64 to 80", n)
+		}
+		if delete(most, "status"); len(most) != machines {
+			t.Errorf("statuses of %d machines were written, want of all", len(most))
+		}
+		for id, n := range most {
+			if n != 1 {
+				t.Errorf("ST20: machine %s: %d writes at once", id, n)
+			}
+		}
+		for _, m := range w.Machines() {
+			if m.Instance == "" || m.InstanceStatus != provisioner.InstanceRunning {
+				t.Errorf("machine %s: instance %q, status %q", m.ID, m.Instance, m.InstanceStatus)
+			}
+		}
+	})
+}

@@ -37,8 +37,9 @@ type engine struct {
 	stops    lane.Lane[*unit]
 	removals lane.Lane[*unit]
 	upkeep   lane.Lane[*unit]
-	newStops []*unit // of this pass, not yet in their lane
-	batch    []*unit // have a place and wait for one bulk reading
+	writes   lane.Lane[*unit] // of statuses
+	newStops []*unit          // of this pass, not yet in their lane
+	batch    []*unit          // have a place and wait for one bulk reading
 
 	agenda agenda.Agenda[due]
 	ops    []*op // under way, in any order
@@ -206,6 +207,7 @@ func (e *engine) resize(l Limits) {
 	e.stops.Resize(l.Stops, l.Stops)
 	e.removals.Resize(l.Stops, l.Stops)
 	e.upkeep.Resize(l.Stops, l.Stops)
+	e.writes.Resize(maxWrites, maxWrites)
 }
 
 // step handles what is due at now and then the messages, in their order.
@@ -327,6 +329,7 @@ func (e *engine) pump() {
 		e.fire(u, evPlace, nil)
 	}
 	e.flushBatch()
+	e.pumpWrites()
 	e.checkWatches()
 }
 
@@ -639,6 +642,7 @@ func (e *engine) hush(shutdown bool) {
 // graceOver cancels what is still out.
 func (e *engine) graceOver() {
 	e.over = true
+	e.dropWrites()
 	for _, o := range e.opsInOrder() {
 		if !o.late {
 			e.cuts = append(e.cuts, cut{o, o.phase, errShutdown})

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/seed81ba69f2/provisioner/internal/agenda"
+	"github.com/seed81ba69f2/provisioner/internal/lane"
 )
 
 // shown is the one status slot of a machine (ST20): one write is under way at
@@ -47,20 +48,60 @@ func (e *engine) show(u *unit, up StatusUpdate, kind showKind) bool {
 		return false
 	}
 	up.Machine = u.rec.ID
+	queued := s.wanted && s.op == nil
 	s.want, s.wanted, s.kind, s.tries = up, true, kind, 0
 	s.final = kind == showFinal
 	e.agenda.Drop(&s.item)
-	if s.op != nil {
+	switch {
+	case s.op != nil:
 		// A write that hangs holds the slot but not the machine.
 		return !s.late
+	case !queued || kind == showFirst:
+		e.writeShown(s)
 	}
-	e.writeShown(s)
 	return true
 }
 
+// maxWrites bounds how many statuses are written at once: a retry signal, or
+// zones that go down, may bring one for each machine of a large fleet.
+const maxWrites = 64
+
+// writeShown writes what is wanted as soon as there is a place. What a start
+// waits for is written at once: the start has a place.
 func (e *engine) writeShown(s *shown) {
+	if s.wanted = true; s.kind == showFirst {
+		e.beginWrite(s, nil)
+		return
+	}
+	e.writes.Push("", s.unit)
+	e.pumpWrites()
+}
+
+func (e *engine) pumpWrites() {
+	for {
+		u, ok := e.writes.Pop(func(u *unit) bool {
+			return u.shown != nil && u.shown.wanted && u.shown.op == nil && e.units[u.rec.ID] == u
+		})
+		if !ok {
+			break
+		}
+		e.beginWrite(u.shown, &e.writes)
+	}
+}
+
+// dropWrites gives up the statuses that wait for a place, at the end of the
+// grace.
+func (e *engine) dropWrites() {
+	for _, u := range e.sortedUnits(func(u *unit) bool { return u.shown != nil && u.shown.wanted && u.shown.op == nil }) {
+		u.shown.wanted = false
+		e.tell(Event{Kind: EventStatusFailed, Machine: u.rec.ID, Text: u.shown.want.Text, Err: errShutdown})
+		e.endShow(u)
+	}
+}
+
+func (e *engine) beginWrite(s *shown, place *lane.Lane[*unit]) {
 	s.wanted = false
-	s.op = &op{kind: opStatus, unit: s.unit, req: s.want}
+	s.op = &op{kind: opStatus, unit: s.unit, req: s.want, lane: place}
 	e.begin(s.op)
 }
 
