@@ -309,7 +309,14 @@ type Profile struct {
 type ProfileNamer interface {
 	// ProfileNames is called once the container runs, before it is recorded.
 	// If it fails, those asked for are recorded.
-	ProfileNames(ctx context.Context, machine MachineID, asked []string) ([]string, error)
+	ProfileNames(ctx context.Context, req ProfileNamesRequest) ([]string, error)
+}
+
+// A ProfileNamesRequest asks for the profiles of one container.
+type ProfileNamesRequest struct {
+	Machine  MachineID
+	Instance InstanceID
+	Asked    []string // those that its start asked for, in order
 }
 
 // Traits are promises of a broker about itself. The zero value promises

@@ -481,8 +481,11 @@ type namer struct {
 	name func(ctx context.Context, asked []string) ([]string, error)
 }
 
-func (n namer) ProfileNames(ctx context.Context, _ provisioner.MachineID, asked []string) ([]string, error) {
-	return n.name(ctx, asked)
+func (n namer) ProfileNames(ctx context.Context, req provisioner.ProfileNamesRequest) ([]string, error) {
+	if want := provisioner.InstanceID("i-" + req.Machine); req.Instance != want {
+		return nil, fmt.Errorf("asked about instance %q, want %q", req.Instance, want)
+	}
+	return n.name(ctx, req.Asked)
 }
 
 // IC7: a container's profiles are those that the broker tells; if it can't,

@@ -542,7 +542,7 @@ func (r *running) start(c startCall) {
 // profiles has the broker tell which profiles a container has. It returns why
 // it could not; those asked for are recorded then (IC7).
 func (r *running) profiles(ctx context.Context, q StartRequest) error {
-	names, err := guarded(func() ([]string, error) { return r.Namer.ProfileNames(ctx, q.Machine, slices.Clone(q.Profiles)) })
+	names, err := guarded(func() ([]string, error) { return r.Namer.ProfileNames(ctx, ProfileNamesRequest{q.Machine, r.attempt.record.Instance, slices.Clone(q.Profiles)}) })
 	var f faults
 	if f.profiles(names); err == nil && f != nil {
 		err = errors.NotValidf("profiles of machine %s: the broker's result: %s:", q.Machine, strings.Join(f, "; "))

@@ -106,7 +106,7 @@ type InstanceRecord struct {
 	Epoch       uint64 // of the lease that allows this, 0 without one
 }
 
-// A Removal names a record that is to go.
+// A Removal names the machine whose record, or profile change, is to go.
 type Removal struct {
 	Machine MachineID
 	Epoch   uint64 // of the lease that allows this, 0 without one
@@ -216,10 +216,17 @@ type Intent struct {
 	Epoch   uint64
 }
 
+// An IntentResult is one machine's stored intent, or why it could not be read.
+type IntentResult struct {
+	ID     MachineID // always set
+	Intent Intent    // zero: none is stored
+	Err    error
+}
+
 // An IntentStore is a state that can keep intents.
 type IntentStore interface {
-	// Intents gives the stored intent of each machine, zero where none is.
-	Intents(ctx context.Context, ids ...MachineID) ([]Intent, error)
+	// Intents gives one result for each id, in any order.
+	Intents(ctx context.Context, ids ...MachineID) ([]IntentResult, error)
 
 	// SwapIntent puts next in the place of old, if old is what is stored
 	// (a zero one: nothing is), and fails without a change otherwise.
@@ -232,13 +239,25 @@ type Spared struct {
 	Instance InstanceID
 	Machine  MachineID // whose it was
 	Kept     bool      // by keep-instance; else by the harvest mode
+	Epoch    uint64    // of the lease that allows this, 0 without one
+}
+
+// A SparedRemoval names instances that need not be remembered any more.
+type SparedRemoval struct {
+	Instances []InstanceID // never empty
+	Epoch     uint64       // of the lease that allows this, 0 without one
 }
 
 // A SparedStore is a state that remembers spared instances over restarts.
 type SparedStore interface {
+	// Spared gives all that are remembered, in any order.
 	Spared(ctx context.Context) ([]Spared, error)
-	AddSpared(ctx context.Context, s Spared) error             // idempotent
-	RemoveSpared(ctx context.Context, ids ...InstanceID) error // idempotent
+	// AddSpared remembers an instance, in the place of what was said of it
+	// before. It is idempotent.
+	AddSpared(ctx context.Context, s Spared) error
+	// RemoveSpared is idempotent: an instance that is not remembered is a
+	// success.
+	RemoveSpared(ctx context.Context, req SparedRemoval) error
 }
 
 // A ProfileState is a state that has LXD profile changes to be made.
@@ -246,11 +265,26 @@ type ProfileState interface {
 	// ProfileChanges gives one result for each id, in any order.
 	ProfileChanges(ctx context.Context, ids ...MachineID) ([]ProfileChangeResult, error)
 	// SetProfiles records the profiles that a machine has now.
-	SetProfiles(ctx context.Context, id MachineID, names []string) error
+	SetProfiles(ctx context.Context, rec ProfileRecord) error
 	// SetProfileStatus writes the status word of the change's document (LX8).
-	SetProfileStatus(ctx context.Context, id MachineID, status string) error
-	// RemoveProfileChange takes the document away. It is idempotent.
-	RemoveProfileChange(ctx context.Context, id MachineID) error
+	SetProfileStatus(ctx context.Context, u ProfileStatusUpdate) error
+	// RemoveProfileChange takes the document, and not the machine's record,
+	// away. It is idempotent.
+	RemoveProfileChange(ctx context.Context, req Removal) error
+}
+
+// A ProfileRecord is the profiles that a machine has now.
+type ProfileRecord struct {
+	Machine  MachineID
+	Profiles []string // names, in order
+	Epoch    uint64   // of the lease that allows this, 0 without one
+}
+
+// A ProfileStatusUpdate is what has come of one machine's change.
+type ProfileStatusUpdate struct {
+	Machine MachineID
+	Status  string // the document's status word (LX8)
+	Epoch   uint64 // of the lease that allows this, 0 without one
 }
 
 // A ProfileChange is one change of one machine's profiles.
@@ -271,6 +305,8 @@ type ProfileChangeResult struct {
 
 // A Lease says that this controller, and no other, may act (LC6).
 type Lease interface {
+	// Held is asked right before each effect; like Epoch it answers from
+	// memory.
 	Held() bool
 	// Epoch grows each time the lease changes hands, and is never 0.
 	Epoch() uint64

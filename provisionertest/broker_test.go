@@ -302,7 +302,7 @@ func TestProfilesOfAnInstance(t *testing.T) {
 	if _, err := w.Broker().ChangeProfile(t.Context(), provisioner.ProfileChangeRequest{Instance: "i-9"}); !errors.Is(err, errors.NotFound) {
 		t.Errorf("no such instance: got %v, want NotFound", err)
 	}
-	names, err := w.Broker().ProfileNames(t.Context(), "0", []string{"p"})
+	names, err := w.Broker().ProfileNames(t.Context(), provisioner.ProfileNamesRequest{Machine: "0", Asked: []string{"p"}})
 	must(t, err)
 	if diff := cmp.Diff([]string{"p"}, names); diff != "" {
 		t.Error(diff)

@@ -92,9 +92,9 @@ func changeProfile(profiles []string, old, name string) []string {
 
 // ProfileNames implements provisioner.ProfileNamer: a container gets what was
 // asked for.
-func (b *Broker) ProfileNames(ctx context.Context, id provisioner.MachineID, asked []string) ([]string, error) {
-	c := call{kind: CallProfileNames, machine: id, detail: func() string { return strings.Join(asked, ",") }}
-	return do(ctx, b.w, &c, bracketed[string], func() ([]string, error) { return slices.Clone(asked), nil })
+func (b *Broker) ProfileNames(ctx context.Context, req provisioner.ProfileNamesRequest) ([]string, error) {
+	c := call{kind: CallProfileNames, machine: req.Machine, detail: func() string { return strings.Join(req.Asked, ",") }}
+	return do(ctx, b.w, &c, bracketed[string], func() ([]string, error) { return slices.Clone(req.Asked), nil })
 }
 
 // Traits implements provisioner.TraitsReporter with Settings.Traits.

@@ -406,6 +406,13 @@ func TestTroubleOfBulkCalls(t *testing.T) {
 			}
 			return got, err
 		},
+		provisionertest.CallIntents: func(ctx context.Context, s *provisionertest.State) (got []result, err error) {
+			rs, err := s.Intents(ctx, ids...)
+			for _, r := range rs {
+				got = append(got, result{r.ID, r.Err})
+			}
+			return got, err
+		},
 		provisionertest.CallProfiles: func(ctx context.Context, s *provisionertest.State) (got []result, err error) {
 			rs, err := s.ProfileChanges(ctx, ids...)
 			for _, r := range rs {

@@ -63,9 +63,5 @@ func (w *World) fence(c *call) {
 	if w.lease == nil || !c.kind.Writes() || c.epoch == w.lease.epoch && w.lease.held() {
 		return
 	}
-	switch c.kind {
-	case CallSpare, CallUnspare, CallSetProfiles, CallProfileStatus, CallRemoveProfile:
-		return // they carry no epoch
-	}
 	w.stale = append(w.stale, StaleWrite{Call: c.String(), Epoch: c.epoch, At: w.now().Sub(w.born)})
 }

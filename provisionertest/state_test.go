@@ -307,13 +307,16 @@ func TestIntents(t *testing.T) {
 
 	got, err := s.Intents(ctx, "9", "0")
 	must(t, err)
-	if diff := cmp.Diff([]provisioner.Intent{{}, second}, got); diff != "" {
+	if len(got) != 2 || !errors.Is(got[0].Err, errors.NotFound) {
+		t.Fatalf("got %v, want NotFound, and an intent", got)
+	}
+	if diff := cmp.Diff(provisioner.IntentResult{ID: "0", Intent: second}, got[1]); diff != "" {
 		t.Error(diff)
 	}
 	swap("taken away", second, provisioner.Intent{}, nil)
 	got, err = s.Intents(ctx, "0")
 	must(t, err)
-	if diff := cmp.Diff([]provisioner.Intent{{}}, got); diff != "" {
+	if diff := cmp.Diff([]provisioner.IntentResult{{ID: "0"}}, got); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -331,7 +334,7 @@ func TestSparedStore(t *testing.T) {
 		t.Error(diff)
 	}
 	for range 2 {
-		must(t, s.RemoveSpared(ctx, "i-a"))
+		must(t, s.RemoveSpared(ctx, provisioner.SparedRemoval{Instances: []provisioner.InstanceID{"i-a"}}))
 	}
 	got, err = s.Spared(ctx)
 	must(t, err)
@@ -362,22 +365,22 @@ func TestProfileState(t *testing.T) {
 		t.Errorf("got %v, want NotFound", got[1].Err)
 	}
 	spoil(got[0].Change)
-	must(t, s.SetProfileStatus(ctx, "0", "Success"))
+	must(t, s.SetProfileStatus(ctx, provisioner.ProfileStatusUpdate{Machine: "0", Status: "Success"}))
 	spoil(w.ProfileChange("0"))
 	if diff := cmp.Diff(make("Success"), w.ProfileChange("0")); diff != "" {
 		t.Error(diff)
 	}
-	must(t, s.SetProfiles(ctx, "0", []string{"q"}))
+	must(t, s.SetProfiles(ctx, provisioner.ProfileRecord{Machine: "0", Profiles: []string{"q"}}))
 	if diff := cmp.Diff([]string{"q"}, w.Profiles("0")); diff != "" {
 		t.Error(diff)
 	}
 	for range 2 {
-		must(t, s.RemoveProfileChange(ctx, "0"))
+		must(t, s.RemoveProfileChange(ctx, provisioner.Removal{Machine: "0"}))
 	}
 	if got := w.ProfileChange("0"); got.Machine != "" {
 		t.Errorf("got %v, want none", got)
 	}
-	if err := s.SetProfileStatus(ctx, "0", ""); !errors.Is(err, errors.NotFound) {
+	if err := s.SetProfileStatus(ctx, provisioner.ProfileStatusUpdate{Machine: "0"}); !errors.Is(err, errors.NotFound) {
 		t.Errorf("got %v, want NotFound", err)
 	}
 }
@@ -416,9 +419,13 @@ func TestLease(t *testing.T) {
 	if err := w.Check(); err == nil || !strings.Contains(err.Error(), `status 0  "" at 0s with epoch 1, which does not hold the lease`) {
 		t.Errorf("Check: got %v", err)
 	}
-	must(t, s.AddSpared(ctx, provisioner.Spared{Instance: "i"})) // carries no epoch
-	if stale := w.StaleWrites(); len(stale) != 3 {
-		t.Errorf("got %v", stale)
+	must(t, s.AddSpared(ctx, provisioner.Spared{Instance: "i", Epoch: 2}))
+	must(t, s.RemoveSpared(ctx, provisioner.SparedRemoval{Epoch: 2}))
+	must(t, s.SetProfiles(ctx, provisioner.ProfileRecord{Machine: "0", Epoch: 2}))
+	must(t, s.RemoveProfileChange(ctx, provisioner.Removal{Machine: "0", Epoch: 2}))
+	_ = s.SetProfileStatus(ctx, provisioner.ProfileStatusUpdate{Machine: "0", Epoch: 2})
+	if stale := w.StaleWrites(); len(stale) != 8 {
+		t.Errorf("got %v, want what is spared and profiles too", stale)
 	}
 	if w.TakeLease().Epoch() != 3 {
 		t.Error("epochs grow")

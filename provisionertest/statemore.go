@@ -160,25 +160,25 @@ func (s *State) FindAgents(ctx context.Context, q provisioner.AgentQuery) ([]pro
 func showAgents(agents []provisioner.AgentBinary) string { return fmt.Sprintf("%d found", len(agents)) }
 
 // Intents implements provisioner.IntentStore: one for each id, in that order.
-func (s *State) Intents(ctx context.Context, ids ...provisioner.MachineID) ([]provisioner.Intent, error) {
+func (s *State) Intents(ctx context.Context, ids ...provisioner.MachineID) ([]provisioner.IntentResult, error) {
 	c := call{kind: CallIntents, machines: ids}
-	return do(ctx, s.w, &c, showIntents, func() ([]provisioner.Intent, error) {
-		intents := make([]provisioner.Intent, len(ids))
+	return do(ctx, s.w, &c, showIntents, func() ([]provisioner.IntentResult, error) {
+		results := make([]provisioner.IntentResult, len(ids))
 		for i, id := range ids {
-			if m, err := s.w.existing(id); err == nil {
-				intents[i] = m.intent
+			results[i].ID = id
+			if m, err := s.w.existing(id); err != nil {
+				results[i].Err = err
+			} else {
+				results[i].Intent = m.intent
 			}
 		}
-		return intents, nil
+		return intentKind.twist(&c, results), nil
 	})
 }
 
-func showIntents(intents []provisioner.Intent) string {
-	texts := make([]string, len(intents))
-	for i, in := range intents {
-		texts[i] = showIntent(in)
-	}
-	return "[" + some(texts) + "]"
+func showIntents(results []provisioner.IntentResult) string {
+	return showResults(results, func(r provisioner.IntentResult) (string, error) { return showIntent(r.Intent), r.Err },
+		func(r provisioner.IntentResult) provisioner.MachineID { return r.ID })
 }
 
 func showIntent(i provisioner.Intent) string {
@@ -248,7 +248,7 @@ func showSpared(all []provisioner.Spared) string {
 
 // AddSpared implements provisioner.SparedStore.
 func (s *State) AddSpared(ctx context.Context, sp provisioner.Spared) error {
-	c := call{kind: CallSpare, machine: sp.Machine, instance: sp.Instance}
+	c := call{kind: CallSpare, machine: sp.Machine, instance: sp.Instance, epoch: sp.Epoch}
 	_, err := do(ctx, s.w, &c, showNone, func() (none, error) {
 		s.w.spared[sp.Instance] = sp
 		return none{}, nil
@@ -257,10 +257,10 @@ func (s *State) AddSpared(ctx context.Context, sp provisioner.Spared) error {
 }
 
 // RemoveSpared implements provisioner.SparedStore.
-func (s *State) RemoveSpared(ctx context.Context, ids ...provisioner.InstanceID) error {
-	c := call{kind: CallUnspare, instances: ids}
+func (s *State) RemoveSpared(ctx context.Context, req provisioner.SparedRemoval) error {
+	c := call{kind: CallUnspare, instances: req.Instances, epoch: req.Epoch}
 	_, err := do(ctx, s.w, &c, showNone, func() (none, error) {
-		for _, id := range ids {
+		for _, id := range req.Instances {
 			delete(s.w.spared, id)
 		}
 		return none{}, nil
@@ -304,12 +304,12 @@ func (w *World) profileChange(id provisioner.MachineID) (*provisioner.ProfileCha
 }
 
 // SetProfiles implements provisioner.ProfileState.
-func (s *State) SetProfiles(ctx context.Context, id provisioner.MachineID, names []string) error {
-	c := call{kind: CallSetProfiles, machine: id, detail: func() string { return bracketed(names) }}
+func (s *State) SetProfiles(ctx context.Context, rec provisioner.ProfileRecord) error {
+	c := call{kind: CallSetProfiles, machine: rec.Machine, epoch: rec.Epoch, detail: func() string { return bracketed(rec.Profiles) }}
 	_, err := do(ctx, s.w, &c, showNone, func() (none, error) {
-		m, err := s.w.existing(id)
+		m, err := s.w.existing(rec.Machine)
 		if err == nil {
-			m.profiles = slices.Clone(names)
+			m.profiles = slices.Clone(rec.Profiles)
 		}
 		return none{}, err
 	})
@@ -317,12 +317,12 @@ func (s *State) SetProfiles(ctx context.Context, id provisioner.MachineID, names
 }
 
 // SetProfileStatus implements provisioner.ProfileState.
-func (s *State) SetProfileStatus(ctx context.Context, id provisioner.MachineID, status string) error {
-	c := call{kind: CallProfileStatus, machine: id, detail: func() string { return fmt.Sprintf("%q", status) }}
+func (s *State) SetProfileStatus(ctx context.Context, u provisioner.ProfileStatusUpdate) error {
+	c := call{kind: CallProfileStatus, machine: u.Machine, epoch: u.Epoch, detail: func() string { return fmt.Sprintf("%q", u.Status) }}
 	_, err := do(ctx, s.w, &c, showNone, func() (none, error) {
-		change, err := s.w.profileChange(id)
+		change, err := s.w.profileChange(u.Machine)
 		if err == nil {
-			change.Status = status
+			change.Status = u.Status
 		}
 		return none{}, err
 	})
@@ -330,10 +330,10 @@ func (s *State) SetProfileStatus(ctx context.Context, id provisioner.MachineID, 
 }
 
 // RemoveProfileChange implements provisioner.ProfileState.
-func (s *State) RemoveProfileChange(ctx context.Context, id provisioner.MachineID) error {
-	c := call{kind: CallRemoveProfile, machine: id}
+func (s *State) RemoveProfileChange(ctx context.Context, req provisioner.Removal) error {
+	c := call{kind: CallRemoveProfile, machine: req.Machine, epoch: req.Epoch}
 	_, err := do(ctx, s.w, &c, showNone, func() (none, error) {
-		if m := s.w.machine(id); m != nil {
+		if m := s.w.machine(req.Machine); m != nil {
 			m.change = nil
 		}
 		return none{}, nil

@@ -83,7 +83,7 @@ func (c *call) singles(f Fault) bool {
 	switch c.kind {
 	case CallStop:
 		return f.Machine != "" || f.Zone != "" || f.Instance != ""
-	case CallFleet, CallMachines, CallInfo, CallRetries, CallGroups, CallAuth, CallProfiles:
+	case CallFleet, CallMachines, CallInfo, CallRetries, CallGroups, CallAuth, CallIntents, CallProfiles:
 		return f.Machine != ""
 	}
 	return false
@@ -166,6 +166,13 @@ var (
 		alien: provisioner.AuthResult{ID: alienMachine},
 		fail: func(r provisioner.AuthResult, err error) provisioner.AuthResult {
 			return provisioner.AuthResult{ID: r.ID, Err: err}
+		},
+	}
+	intentKind = kindOf[provisioner.IntentResult]{
+		about: func(f Fault, r provisioner.IntentResult) bool { return aboutMachine(f, r.ID) },
+		alien: provisioner.IntentResult{ID: alienMachine},
+		fail: func(r provisioner.IntentResult, err error) provisioner.IntentResult {
+			return provisioner.IntentResult{ID: r.ID, Err: err}
 		},
 	}
 	profileKind = kindOf[provisioner.ProfileChangeResult]{

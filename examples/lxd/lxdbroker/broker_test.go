@@ -331,7 +331,7 @@ func TestProfilesOfOthers(t *testing.T) {
 
 func TestProfileNames(t *testing.T) {
 	b, _ := fakeBroker(t, nil)
-	got, err := b.ProfileNames(t.Context(), "7", []string{"juju-m-a-1", "default"})
+	got, err := b.ProfileNames(t.Context(), provisioner.ProfileNamesRequest{Machine: "7", Asked: []string{"juju-m-a-1", "default"}})
 	if diff := cmp.Diff([]string{"default", "juju-m-a-1"}, got); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}

@@ -34,8 +34,8 @@ func withProfiles(base, more []string) []string {
 }
 
 // ProfileNames are the profiles of every instance, and then those asked for.
-func (b *Broker) ProfileNames(_ context.Context, _ provisioner.MachineID, asked []string) ([]string, error) {
-	return withProfiles(b.cfg.Profiles, asked), nil
+func (b *Broker) ProfileNames(_ context.Context, req provisioner.ProfileNamesRequest) ([]string, error) {
+	return withProfiles(b.cfg.Profiles, req.Asked), nil
 }
 
 // changeTries bounds how often a change is made anew because somebody else
