@@ -368,6 +368,30 @@ func TestOneLookUpForABulk(t *testing.T) {
 	})
 }
 
+// ST1, DG5: agents are looked up once for all attempts, also when the group is
+// read again.
+func TestAgentsAreLookedUpOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := carryWorld(t, 1)
+		must(t, w.SetStartInfo("0", provisioner.StartInfo{Instance: instancecfg.Info{AgentVersion: "3.6.1"}}))
+		inject(t, w, "start count=2: error zone-independent")
+		f := &finder{State: w.State(), asked: map[provisioner.AgentQuery]int{}}
+		look(t, w, func(cfg *provisioner.Config) {
+			cfg.State = f
+			cfg.Policy.Retry = provisioner.FixedRetry(2*time.Minute, 3)
+		})
+		if groups := len(calls(w, "groups")); groups != 3 || len(provisioned(w)) != 1 {
+			t.Errorf("groups were read %d times for 3 attempts, 2 minutes apart; provisioned: %v", groups, provisioned(w))
+		}
+		if diff := cmp.Diff(map[provisioner.AgentQuery]int{{Version: "3.6.1", Arch: "amd64"}: 1}, f.asked); diff != "" {
+			t.Errorf("look-ups (-want +got):\n%s", diff)
+		}
+		if q := w.Request("0"); q.Attempt != 3 || len(q.Agents) != 1 {
+			t.Errorf("attempt %d carries %v", q.Attempt, q.Agents)
+		}
+	})
+}
+
 // ST9, IC5: an odd result is the broker's error. Its instance is stopped, and
 // the machine starts again. Each message in full.
 func TestOddResults(t *testing.T) {
@@ -507,6 +531,10 @@ func TestProfilesOfAContainer(t *testing.T) {
 		{"it is given those asked for", func(_ context.Context, asked []string) ([]string, error) { return append(asked, "last"), nil }, nil, append(slices.Clone(asked), "last"), ""},
 		{"Start has told", told("other"), []string{"started"}, []string{"started"}, ""},
 		{"it fails", func(context.Context, []string) ([]string, error) { return []string{"x"}, errors.New("lxd is away") }, nil, asked, "lxd is away"},
+		{"it scribbles on what it is given", func(_ context.Context, asked []string) ([]string, error) {
+			asked[0] = "x"
+			return nil, errors.New("lxd is away")
+		}, nil, asked, "lxd is away"},
 		{"it tells nonsense", told("a", "a"), nil, asked, `profiles of machine 0/lxd/0: the broker's result: Profiles[1] "a": want each profile once: not valid`},
 		{"it panics", func(context.Context, []string) ([]string, error) { panic("namer") }, nil, asked, "a host call panicked: namer"},
 		{"it ends its goroutine", func(context.Context, []string) ([]string, error) { runtime.Goexit(); return nil, nil }, nil, asked, "a host call ended its goroutine"},
