@@ -264,12 +264,12 @@ func (e *engine) afterUndo(u *unit) {
 // stopFailure is the part of a stop's error that is about the instance.
 func stopFailure(err error, id InstanceID) error {
 	var partial *StopError
-	if errors.As(err, &partial) {
+	if errors.As(err, &partial) && partial != nil {
 		one, failed := partial.Failed[id]
 		if failed && one == nil {
 			return err
 		}
-		return one
+		return tame(one)
 	}
 	return err
 }

@@ -131,8 +131,8 @@ func (r *running) run() {
 		if !returned {
 			r.spoil(faultOf(recover()))
 		}
-		if r.err = r.why(r.err); o.kind == opStart {
-			r.attempt.write = r.why(r.attempt.write)
+		if r.err = r.why(tame(r.err)); o.kind == opStart {
+			r.attempt.write = r.why(tame(r.attempt.write))
 			r.result = r.attempt
 		}
 		r.cancel(nil)
@@ -148,6 +148,22 @@ func faultOf(recovered any) error {
 		return errors.WithType(errors.New("a host call ended its goroutine"), ErrPanic)
 	}
 	return errors.WithType(fmt.Errorf("a host call panicked: %v\n%s", recovered, debug.Stack()), ErrPanic)
+}
+
+// tame is an error of the host that can be looked at. One that cannot is
+// replaced; most often it is a typed nil, and was meant to be none.
+func tame(err error) (looked error) {
+	if err == nil {
+		return nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			looked = Ambiguous(errors.Errorf("the host gave an error that cannot be looked at, of type %T (a typed nil is not nil): %v", err, p))
+		}
+	}()
+	OutcomeOf(err)
+	_ = err.Error()
+	return err
 }
 
 // spoil turns a fault into the outcome that is true of where it happened.
@@ -203,10 +219,10 @@ func (r *running) do() {
 	switch r.op.kind {
 	case opFleet:
 		fleet, err := r.state.Fleet(ctx)
-		r.result, r.err = slices.Clone(fleet), err
+		r.result, r.err = tameResults(slices.Clone(fleet)), err
 	case opMachines, opConfirm:
 		ids := r.op.req.([]MachineID)
-		results, err := r.state.Machines(ctx, ids...)
+		results, err := r.state.Machines(ctx, slices.Clone(ids)...)
 		if r.err = err; err == nil {
 			r.result, r.note = eachMachine(ids, results)
 		}
@@ -215,7 +231,8 @@ func (r *running) do() {
 	case opZones:
 		r.result, r.err = r.Zones.Zones(ctx)
 	case opRetries:
-		r.result, r.err = r.Retries.RetryMachines(ctx)
+		results, err := r.Retries.RetryMachines(ctx)
+		r.result, r.err = tameResults(slices.Clone(results)), err
 	case opPrepare:
 		r.prepare(ctx, r.op.req.([]need))
 	case opDerive:
@@ -274,7 +291,7 @@ func (r *running) prepareInfo(ctx context.Context, needs []need, all []prepared)
 	if len(ids) == 0 {
 		return
 	}
-	results, err := r.state.StartInfo(ctx, ids...)
+	results, err := r.state.StartInfo(ctx, slices.Clone(ids)...)
 	if r.err = err; err != nil {
 		return
 	}
@@ -320,7 +337,7 @@ func (r *running) prepareAgents(needs []need, all []prepared) {
 				found, err = ChooseAgents(found, q)
 			}
 			for _, one := range machines {
-				if one.info.Agents = found; errors.Is(err, ErrNoAgents) {
+				if one.info.Agents = slices.Clone(found); errors.Is(err, ErrNoAgents) {
 					one.err, one.final = err, true
 				} else {
 					one.fail("agent binaries", err, errors.Is(err, errors.NotValid))
@@ -345,7 +362,7 @@ func guarded[T any](do func() (T, error)) (value T, err error) {
 			close(done)
 		}()
 		value, err = do()
-		returned = true
+		err, returned = tame(err), true
 	}()
 	<-done
 	return value, err
@@ -364,7 +381,7 @@ func (r *running) prepareGroups(needs []need, all []prepared) {
 	if len(ids) == 0 {
 		return
 	}
-	results, err := r.Groups.Groups(r.at(phaseNext), ids...)
+	results, err := r.Groups.Groups(r.at(phaseNext), slices.Clone(ids)...)
 	if err != nil {
 		r.err = errors.Annotate(err, "groups")
 		return
@@ -413,7 +430,7 @@ func (r *running) prepareAuth(needs []need, all []prepared) {
 
 func (p *prepared) fail(what string, err error, final bool) {
 	if err != nil {
-		p.err, p.final = errors.Annotate(err, what), final
+		p.err, p.final = errors.Annotate(tame(err), what), final
 	}
 }
 
@@ -466,10 +483,11 @@ func (h *host) groupInstances(ctx context.Context, id MachineID, members []Machi
 	ids := slices.Clone(members)
 	slices.SortFunc(ids, MachineID.Compare)
 	ids = slices.Compact(ids)
-	results, err := h.state.Machines(ctx, ids...)
+	results, err := h.state.Machines(ctx, slices.Clone(ids)...)
 	if err != nil {
 		return nil, errors.Annotatef(err, "instances of the group of machine %s", id)
 	}
+	results, _ = eachMachine(ids, results)
 	var instances []InstanceID
 	for _, x := range results {
 		switch {
@@ -490,7 +508,7 @@ func (r *running) start(c startCall) {
 	r.complete(&c)
 	if r.call.phase == phaseLimit {
 		if err := pass(r.call.ctx, r.startLimiter); err != nil {
-			a.start = ZoneIndependent(errors.Annotate(err, "waiting for the start limiter"))
+			a.start = ZoneIndependent(errors.Annotate(tame(err), "waiting for the start limiter"))
 			return
 		}
 	}
@@ -515,7 +533,7 @@ func (r *running) start(c startCall) {
 	result, err := r.broker.Start(ctx, c.request)
 	over.Store(true)
 	if err != nil {
-		a.start = startFailure(ctx, err)
+		a.start = startFailure(ctx, tame(err))
 		return
 	}
 	if result.Instance == "" {
@@ -542,7 +560,9 @@ func (r *running) start(c startCall) {
 // profiles has the broker tell which profiles a container has. It returns why
 // it could not; those asked for are recorded then (IC7).
 func (r *running) profiles(ctx context.Context, q StartRequest) error {
-	names, err := guarded(func() ([]string, error) { return r.Namer.ProfileNames(ctx, ProfileNamesRequest{q.Machine, r.attempt.record.Instance, slices.Clone(q.Profiles)}) })
+	names, err := guarded(func() ([]string, error) {
+		return r.Namer.ProfileNames(ctx, ProfileNamesRequest{q.Machine, r.attempt.record.Instance, slices.Clone(q.Profiles)})
+	})
 	var f faults
 	if f.profiles(names); err == nil && f != nil {
 		err = errors.NotValidf("profiles of machine %s: the broker's result: %s:", q.Machine, strings.Join(f, "; "))
@@ -600,6 +620,7 @@ func (r *running) stop(req StopRequest) {
 		}
 	}
 	ctx := r.at(phaseCall)
+	req.Instances = slices.Clone(req.Instances)
 	if req.Epoch, r.err = r.held(); r.err == nil {
 		r.err = r.broker.Stop(ctx, req)
 	}
@@ -621,7 +642,8 @@ func (r *running) remove(ctx context.Context, c removalCall) {
 }
 
 // each puts the results of a bulk call into the order of the ids that were
-// asked for: exactly one for each. One that is missing, or given twice, is an
+// asked for, which the host was given a copy of, for it may sort what it is
+// given: exactly one for each. One that is missing, or given twice, is an
 // error of that id; one that nobody asked for is noted (LD2).
 func each[R any](ids []MachineID, results []R, idOf func(*R) MachineID, bad func(MachineID, error) R) (sorted []*R, note error) {
 	sorted = make([]*R, len(ids))
@@ -676,7 +698,15 @@ func eachMachine(ids []MachineID, results []MachineResult) ([]MachineResult, err
 	for i, x := range sorted {
 		values[i] = *x
 	}
-	return values, note
+	return tameResults(values), note
+}
+
+// tameResults makes each record's error tame.
+func tameResults(results []MachineResult) []MachineResult {
+	for i := range results {
+		results[i].Err = tame(results[i].Err)
+	}
+	return results
 }
 
 // snapshot reads all that a plan is made from. It changes nothing. The three
@@ -687,7 +717,7 @@ func (h *host) snapshot(ctx context.Context, c clock.Clock, limit time.Duration)
 	var g errgroup.Group
 	g.Go(func() (err error) {
 		s.Fleet, err = bounded(ctx, c, limit, h.state.Fleet)
-		s.Fleet = slices.Clone(s.Fleet)
+		s.Fleet = tameResults(slices.Clone(s.Fleet))
 		return errors.Annotate(err, "reading the fleet")
 	})
 	g.Go(func() error {
@@ -735,7 +765,9 @@ func (h *host) needs(ctx context.Context, c clock.Clock, limit time.Duration, fl
 }
 
 func (h *host) needsOf(ctx context.Context, c clock.Clock, limit time.Duration, ids []MachineID, needs map[MachineID]Needs) error {
-	infos, err := bounded(ctx, c, limit, func(ctx context.Context) ([]StartInfoResult, error) { return h.state.StartInfo(ctx, ids...) })
+	infos, err := bounded(ctx, c, limit, func(ctx context.Context) ([]StartInfoResult, error) {
+		return h.state.StartInfo(ctx, slices.Clone(ids)...)
+	})
 	if err != nil {
 		return errors.Annotate(err, "reading start information")
 	}
@@ -743,7 +775,7 @@ func (h *host) needsOf(ctx context.Context, c clock.Clock, limit time.Duration, 
 		func(id MachineID, err error) StartInfoResult { return StartInfoResult{ID: id, Err: err} })
 	var groups []*GroupResult
 	if h.Groups != nil {
-		found, err := bounded(ctx, c, limit, func(ctx context.Context) ([]GroupResult, error) { return h.Groups.Groups(ctx, ids...) })
+		found, err := bounded(ctx, c, limit, func(ctx context.Context) ([]GroupResult, error) { return h.Groups.Groups(ctx, slices.Clone(ids)...) })
 		if err != nil {
 			return errors.Annotate(err, "reading groups")
 		}
@@ -755,14 +787,14 @@ func (h *host) needsOf(ctx context.Context, c clock.Clock, limit time.Duration, 
 	derive.SetLimit(maxDerives)
 	for i, id := range ids {
 		x, n := info[i], &all[i]
-		*n = Needs{Zones: zoneNames(x.Info.Constraints.Zones), Group: x.Info.Group, Err: x.Err}
+		*n = Needs{Zones: zoneNames(x.Info.Constraints.Zones), Group: x.Info.Group, Err: tame(x.Err)}
 		var config instancecfg.Config
 		if n.Err == nil {
 			config, n.Err = x.Info.settle(id, h.tag+":plan", h.Agents != nil)
 			config.Nonce = "" // a plan draws none
 		}
 		if groups != nil && n.Err == nil {
-			n.Group, n.Err = groups[i].Group, groups[i].Err
+			n.Group, n.Err = groups[i].Group, tame(groups[i].Err)
 		}
 		if h.Deriver != nil && n.Err == nil && !id.IsContainer() {
 			derive.Go(func() error {
@@ -812,7 +844,7 @@ func bounded[T any](ctx context.Context, c clock.Clock, limit time.Duration, do 
 			answers <- a
 		}()
 		a.value, a.err = do(ctx)
-		returned = true
+		a.err, returned = tame(a.err), true
 	}()
 	var late <-chan time.Time
 	if limit > 0 {

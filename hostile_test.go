@@ -1,0 +1,126 @@
+package provisioner_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed81ba69f2/provisioner"
+	"github.com/seed81ba69f2/provisioner/provisionertest"
+)
+
+// A brokenError cannot be looked at when it is nil, as most errors of hosts.
+type brokenError struct{ text string }
+
+func (e *brokenError) Error() string { return e.text }
+
+// LC4, ST15: a typed nil for an error is the most usual slip of a host in Go. It
+// is an error of its call like others, and never ends the program.
+func TestTypedNilErrors(t *testing.T) {
+	for _, typedNil := range []error{
+		(*provisioner.StopError)(nil), (*provisioner.RetryAfterError)(nil), (*brokenError)(nil),
+		fmt.Errorf("wrapped: %w", (*provisioner.StopError)(nil)), fmt.Errorf("wrapped: %w", (*provisioner.RetryAfterError)(nil)),
+		&provisioner.StopError{Failed: map[provisioner.InstanceID]error{"i-90": (*brokenError)(nil)}},
+	} {
+		for _, call := range provisionertest.Calls() {
+			t.Run(fmt.Sprintf("%T/%s", typedNil, call), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := fleetOf(t, reliable, 3, 2)
+					must(t, w.Add(
+						provisioner.Machine{ID: "90", Life: provisioner.Dead, Instance: "i-90", Zone: "a"},
+						provisioner.Machine{ID: "91", Life: provisioner.Alive, Instance: "i-91", Zone: "a"},
+						provisioner.Machine{ID: "91/lxd/0", Life: provisioner.Alive, Instance: "i-92", Zone: "a"},
+						provisioner.Machine{ID: "92", Life: provisioner.Dying}))
+					faults := 1
+					cfg := configOf(w, func(_ context.Context, c provisionertest.Call, _ ...string) error {
+						if c != call || faults == 0 {
+							return nil
+						}
+						faults--
+						return typedNil
+					})
+					cfg.Observers = []provisioner.Observer{provisioner.ObserverFunc(func(e provisioner.Event) { _ = e.String() })}
+					task := newTask(t, cfg)
+					stop := start(t, task)
+					pass(10 * time.Minute)
+					must(t, w.SetRetryable("0", true), w.SetRetryable("1", true), w.SetRetryable("2", true))
+					w.Tick()
+					pass(time.Minute)
+					if got, want := len(provisioned(w)), 5; got != want {
+						t.Errorf("%d machines are provisioned, want %d\n%s", got, want, w.Transcript())
+					}
+					if _, err := task.Plan(t.Context()); err != nil {
+						t.Error(err)
+					}
+					stopCleanly(t, w, stop)
+				})
+			})
+		}
+	}
+}
+
+// A tidyState sorts and then spoils what it is given, as far as it is its own.
+type tidyState struct{ provisioner.State }
+
+func (s tidyState) spoil(ids []provisioner.MachineID) []provisioner.MachineID {
+	own := slices.Clone(ids)
+	slices.Sort(own)
+	slices.Sort(ids)
+	return own
+}
+
+func (s tidyState) StartInfo(ctx context.Context, ids ...provisioner.MachineID) ([]provisioner.StartInfoResult, error) {
+	return s.State.StartInfo(ctx, s.spoil(ids)...)
+}
+
+func (s tidyState) Machines(ctx context.Context, ids ...provisioner.MachineID) ([]provisioner.MachineResult, error) {
+	return s.State.Machines(ctx, s.spoil(ids)...)
+}
+
+func (s tidyState) Groups(ctx context.Context, ids ...provisioner.MachineID) ([]provisioner.GroupResult, error) {
+	return s.State.(provisioner.GroupFinder).Groups(ctx, s.spoil(ids)...)
+}
+
+func (s tidyState) Authenticate(ctx context.Context, reqs ...provisioner.AuthRequest) ([]provisioner.AuthResult, error) {
+	slices.SortFunc(reqs, func(a, b provisioner.AuthRequest) int { return strings.Compare(string(a.Machine), string(b.Machine)) })
+	return s.State.(provisioner.Authenticator).Authenticate(ctx, slices.Clone(reqs)...)
+}
+
+// A tidyBroker clears the ids that it has stopped.
+type tidyBroker struct{ provisioner.Broker }
+
+func (b tidyBroker) Stop(ctx context.Context, req provisioner.StopRequest) error {
+	defer clear(req.Instances)
+	req.Instances, _ = slices.Clone(req.Instances), req.Epoch
+	return b.Broker.Stop(ctx, req)
+}
+
+// ST1, LD2: a host may sort the ids that it is given in place; each machine gets
+// what is its own all the same.
+func TestHostSortsWhatItIsGiven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := fleetOf(t, reliable, 12, 2)
+		for _, m := range w.Machines() {
+			must(t, w.SetStartInfo(m.ID, provisioner.StartInfo{Placement: string(m.ID)}))
+		}
+		must(t, w.Add(provisioner.Machine{ID: "90", Life: provisioner.Dead, Instance: "i-90", Zone: "a"}))
+		cfg := configOf(w, nil)
+		cfg.State, cfg.Broker = tidyState{w.State()}, tidyBroker{w.Broker()}
+		stop := start(t, newTask(t, cfg))
+		pass(10 * time.Minute)
+		for _, m := range w.Machines() {
+			q := w.Request(m.ID)
+			if q.Placement != string(m.ID) || string(q.Config.Machine) != string(m.ID) {
+				t.Errorf("machine %s was started with placement %q and a configuration for %q", m.ID, q.Placement, q.Config.Machine)
+			}
+		}
+		stopCleanly(t, w, stop)
+		if n := strings.Count(w.Transcript(), " stop i-90 -> ok"); n != 1 {
+			t.Errorf("%d stops, want 1\n%s", n, w.Transcript())
+		}
+	})
+}
