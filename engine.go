@@ -531,6 +531,20 @@ func (e *engine) ended(m *message) {
 			return // it was dealt with when its time was over
 		}
 	}
+	switch {
+	case o.bulk():
+		e.wasRead(o, m)
+	case o.kind == opStatus:
+		e.statusWritten(o, m)
+	case o.unit.op == o:
+		o.unit.op = nil
+		e.fire(o.unit, evDone, m)
+	}
+	e.release(o)
+}
+
+// wasRead routes the outcome of an operation that locks no machine.
+func (e *engine) wasRead(o *op, m *message) {
 	switch o.kind {
 	case opFleet:
 		e.fleetRead(o, m)
@@ -544,34 +558,15 @@ func (e *engine) ended(m *message) {
 		e.retriesRead(m)
 	case opPrepare:
 		e.prepared(o, m)
-	case opStatus:
-		e.statusWritten(o, m)
-	default:
-		if o.unit.op == o {
-			o.unit.op = nil
-			e.fire(o.unit, evDone, m)
-		}
 	}
-	e.release(o)
 }
 
 // overdue deals at once with a late operation that locks no machine.
 func (e *engine) overdue(o *op) {
-	failed := &message{op: o, err: errTimedOut}
-	switch o.kind {
-	case opFleet:
-		e.fleetRead(o, failed)
-	case opMachines:
-		e.machinesRead(o, failed)
-	case opListing:
-		e.listingRead(o, failed)
-	case opZones:
-		e.zonesRead(o, failed)
-	case opRetries:
-		e.retriesRead(failed)
-	case opPrepare:
-		e.prepared(o, failed)
-	case opStatus:
+	switch {
+	case o.bulk():
+		e.wasRead(o, &message{op: o, err: errTimedOut})
+	case o.kind == opStatus:
 		e.statusLate(o)
 	}
 }

@@ -181,6 +181,24 @@ func sound(fleet []MachineResult) (kept []MachineResult) {
 	return kept
 }
 
+// LD3: a container that is gone is forgotten by those that wait for its host,
+// too, however often it comes and goes.
+func TestForgottenWhileItWaits(t *testing.T) {
+	result := func(id MachineID) MachineResult {
+		return MachineResult{ID: id, Machine: Machine{ID: id, Life: Alive, Status: StatusPending}}
+	}
+	b := newBench(Snapshot{Fleet: []MachineResult{result("0"), result("0/lxd/0")}}, Policy{})
+	b.step(message{kind: msgWake, flag: true}, message{kind: msgLook})
+	if n := len(b.e.children["0"]); n != 1 {
+		t.Fatalf("%d containers wait for their host, want 1", n)
+	}
+	b.s.Fleet = b.s.Fleet[:1]
+	b.step(message{kind: msgLook})
+	if b.e.units["0/lxd/0"] != nil || len(b.e.children) != 0 {
+		t.Errorf("it is still known, or still waits: %v", b.e.children)
+	}
+}
+
 // withoutZones leaves out where machines start: that depends on the order in
 // which they come.
 func withoutZones(does map[MachineID]string) map[MachineID]string {

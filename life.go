@@ -1,5 +1,7 @@
 package provisioner
 
+import "slices"
+
 // life is where one machine stands. What can happen to it there is the table
 // below; nothing else changes a life.
 type life uint8
@@ -186,7 +188,7 @@ func letGo(e *engine, u *unit, _ *message) {
 	}
 }
 
-// action turns a decision into an event of the life cycle.
+// actionEvents turn a decision into an event of the life cycle.
 var actionEvents = map[ActionKind]lifeEvent{
 	ActionStart: evStart, ActionCancel: evCancel, ActionStop: evStop, ActionRemove: evRemove, ActionMaintain: evMaintain,
 }
@@ -197,7 +199,11 @@ func (e *engine) consider(u *unit) {
 	if e.quiet || !e.look.loaded || !u.has(flagKnown) {
 		return
 	}
-	a := e.decide(u)
+	s := e.situation(u)
+	if s.host == hostNotReady || s.host == hostMissing {
+		e.waitForHost(u)
+	}
+	a := decide(u.rec, s, e.policy)
 	if a.Kind != ActionCancel && (u.op != nil || u.life != lifeResting && u.life != lifeFailed) {
 		u.set(flagDirty)
 		e.turnBack(u)
@@ -256,9 +262,7 @@ func (e *engine) situation(u *unit) situation {
 		})
 	}
 	if host := u.rec.ID.Host(); host != "" {
-		if s.host = e.hostState(host); s.host == hostNotReady || s.host == hostMissing {
-			e.waitForHost(host, u)
-		}
+		s.host = e.hostState(host)
 	}
 	return s
 }
@@ -293,13 +297,19 @@ func (e *engine) named(u *unit) {
 	e.depths[d]++
 }
 
-func (e *engine) waitForHost(host MachineID, u *unit) {
-	for _, c := range e.children[host] {
-		if c == u {
-			return
-		}
+func (e *engine) waitForHost(u *unit) {
+	host := u.rec.ID.Host()
+	if !slices.Contains(e.children[host], u) {
+		e.children[host] = append(e.children[host], u)
 	}
-	e.children[host] = append(e.children[host], u)
+}
+
+func (e *engine) waitNoMore(u *unit) {
+	host := u.rec.ID.Host()
+	waiting := slices.DeleteFunc(e.children[host], func(c *unit) bool { return c == u })
+	if e.children[host] = waiting; len(waiting) == 0 {
+		delete(e.children, host)
+	}
 }
 
 // hostReady decides anew about the containers that waited for their host.
@@ -372,8 +382,12 @@ func (e *engine) forget(u *unit) {
 	e.free = append(e.free, u.slot)
 	e.agenda.Drop(&u.item)
 	e.ceased(u)
+	e.waitNoMore(u)
 	if u.reread != nil {
 		e.agenda.Drop(&u.reread.item)
+	}
+	if u.shown != nil {
+		e.agenda.Drop(&u.shown.item)
 	}
 	delete(e.units, u.rec.ID)
 	e.bury(u.rec.ID)
