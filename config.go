@@ -357,9 +357,16 @@ func (c Config) faults() []error {
 	for _, f := range []struct {
 		name  string
 		value any
-	}{{"StartLimiter", c.StartLimiter}, {"StopLimiter", c.StopLimiter}, {"Lease", c.Lease}} {
+	}{{"StartLimiter", c.StartLimiter}, {"StopLimiter", c.StopLimiter}, {"Lease", c.Lease}, {"Clock", c.Clock}} {
 		if f.value != nil && isNil(f.value) {
 			bad("%s %T(nil): want one that works, or none", f.name, f.value)
+		}
+	}
+	// What is named explicitly must work, or else the first call of it panics.
+	optional := reflect.ValueOf(c.Optional)
+	for i := range optional.NumField() {
+		if v := optional.Field(i).Interface(); v != nil && isNil(v) {
+			bad("Optional.%s %T(nil): want one that works, or none", optional.Type().Field(i).Name, v)
 		}
 	}
 	for i, o := range c.Observers {

@@ -124,3 +124,56 @@ func TestHostSortsWhatItIsGiven(t *testing.T) {
 		}
 	})
 }
+
+// An unnamedBroker forgets the names of its zones from a moment on.
+type unnamedBroker struct {
+	*provisionertest.Broker
+	forgets func() bool
+}
+
+func (b unnamedBroker) Zones(ctx context.Context) ([]provisioner.Zone, error) {
+	zones, err := b.Broker.Zones(ctx)
+	for i := range zones {
+		if b.forgets() {
+			zones[i].Name = ""
+		}
+	}
+	return zones, err
+}
+
+// AZ1, AZ3: zones without names are not the same as no zones: nothing starts
+// without a zone, and a list that was read before stays in force.
+func TestZonesWithoutNames(t *testing.T) {
+	for _, c := range []struct {
+		why  string
+		from time.Duration
+		want int
+	}{
+		{"AZ2: no list has been read yet", 0, 0},
+		{"AZ3: the last list stays in force", time.Minute, 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := fleetOf(t, reliable, 1, 2)
+			cfg, began := configOf(w, nil), time.Now()
+			cfg.Broker = unnamedBroker{w.Broker(), func() bool { return time.Since(began) >= c.from }}
+			task := newTask(t, cfg)
+			stop := start(t, task)
+			pass(5 * time.Minute)
+			must(t, w.AddPending("1"))
+			pass(5 * time.Minute)
+			if got := len(provisioned(w)); got != c.want {
+				t.Errorf("%s: %d machines are provisioned, want %d\n%s", c.why, got, c.want, w.Transcript())
+			}
+			for _, id := range provisioned(w) {
+				if w.Request(id).Zone == "" {
+					t.Errorf("%s: machine %s was started without a zone", c.why, id)
+				}
+			}
+			plan, err := task.Plan(t.Context())
+			if err != nil || !strings.Contains(plan.String(), "without a name") {
+				t.Errorf("%s: the plan says nothing of it: %v\n%s", c.why, err, plan)
+			}
+			stopCleanly(t, w, stop)
+		})
+	}
+}

@@ -229,7 +229,7 @@ func (r *running) do() {
 	case opListing:
 		r.result, r.err = r.broker.Instances(ctx)
 	case opZones:
-		r.result, r.err = r.Zones.Zones(ctx)
+		r.result, r.err = r.zones(ctx)
 	case opRetries:
 		results, err := r.Retries.RetryMachines(ctx)
 		r.result, r.err = tameResults(slices.Clone(results)), err
@@ -256,6 +256,16 @@ func (r *running) do() {
 			r.err = r.Status.WriteStatus(ctx, req)
 		}
 	}
+}
+
+// zones lists the broker's zones. Where none of them has a name the list is no
+// list: that is not the same as there being none (AZ1, AZ3).
+func (h *host) zones(ctx context.Context) ([]Zone, error) {
+	zones, err := h.Zones.Zones(ctx)
+	if err == nil && len(zones) > 0 && !slices.ContainsFunc(zones, func(z Zone) bool { return z.Name != "" }) {
+		return nil, errors.NotValidf("%d zones, all without a name:", len(zones))
+	}
+	return zones, err
 }
 
 // prepare reads in bulk what starts need: information, then groups, then
@@ -726,7 +736,7 @@ func (h *host) snapshot(ctx context.Context, c clock.Clock, limit time.Duration)
 	})
 	if h.Zones != nil {
 		g.Go(func() error {
-			s.Zones, zonesErr = bounded(ctx, c, limit, h.Zones.Zones)
+			s.Zones, zonesErr = bounded(ctx, c, limit, h.zones)
 			return nil
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/google/go-cmp/cmp"
 	"github.com/juju/errors"
 
@@ -303,6 +304,9 @@ func TestNewNamesEveryFault(t *testing.T) {
 		{"a typed nil is no limiter", func(c *provisioner.Config) { c.StartLimiter = limiterFunc(nil) }, "StartLimiter"},
 		{"a typed nil is no limiter", func(c *provisioner.Config) { c.StopLimiter = limiterFunc(nil) }, "StopLimiter"},
 		{"a typed nil is no lease, and would end Run by a panic", func(c *provisioner.Config) { c.Lease = (*provisionertest.Lease)(nil) }, "Lease"},
+		{"a typed nil is no clock", func(c *provisioner.Config) { c.Clock = (*clock.Mock)(nil) }, "Clock"},
+		{"a typed nil is no ability", func(c *provisioner.Config) { c.Optional.Zones = (*provisionertest.Broker)(nil) }, "Optional.Zones"},
+		{"a typed nil is no ability", func(c *provisioner.Config) { c.Optional.Status = (*provisionertest.State)(nil) }, "Optional.Status"},
 		{"nobody to tell", func(c *provisioner.Config) { c.Observers = []provisioner.Observer{w, noObserver} }, "Observers[1]"},
 	}
 	bad := full
