@@ -109,6 +109,11 @@ func (e *engine) flushReads() {
 		if len(units) == 0 {
 			break
 		}
+		// One that was forgotten meanwhile may be wanted anew, under the same id.
+		units = slices.DeleteFunc(units, func(u *unit) bool { return e.units[u.rec.ID] != u })
+		if len(units) == 0 {
+			continue
+		}
 		ids := make([]MachineID, len(units))
 		for i, u := range units {
 			u.drop(flagAgain)
@@ -162,7 +167,7 @@ func (e *engine) machinesRead(o *op, m *message) {
 	}
 	results, _ := m.result.([]MachineResult)
 	for i := range results {
-		if u := byID[results[i].ID]; u != nil {
+		if u := byID[results[i].ID]; u != nil && e.units[u.rec.ID] == u {
 			e.applyResult(u, &results[i], o.seq)
 		}
 	}
@@ -299,6 +304,9 @@ func (e *engine) applyRecord(u *unit, m Machine) {
 // record, is obeyed; a record that still asks as it did before is not.
 func (e *engine) failedRecord(u *unit) {
 	switch {
+	case u.rec.Instance != "" && !u.rec.Unread.Has(FieldInstance): // somebody else has seen to it
+		u.failed = nil
+		e.enter(u, lifeResting)
 	case Classify(u.rec).Class != ClassPending:
 		u.set(flagFailSeen)
 	case u.has(flagFailSeen):
@@ -517,7 +525,7 @@ func (e *engine) listingRead(o *op, m *message) {
 func (e *engine) placeSeen() {
 	for _, i := range e.look.seen {
 		for u := e.claims[i.ID]; u != nil && i.Zone != ""; u = u.nextClaim {
-			if !u.rec.ID.IsContainer() && u.start == nil && e.ledger.zoneOf(u.slot) == noZone {
+			if !u.rec.ID.IsContainer() && u.start == nil && !u.has(flagSettled) && e.ledger.zoneOf(u.slot) == noZone {
 				e.ledger.place(u.slot, e.ledger.intern(i.Zone))
 			}
 		}
@@ -615,11 +623,12 @@ func (e *engine) zonesRead(o *op, m *message) {
 	}
 	zones, _ := m.result.([]Zone)
 	err := m.err
+	zoned := e.ledger.zoned() // and no answer undoes that (AZ3)
 	switch {
-	case errors.Is(err, errors.NotImplemented), errors.Is(err, errors.NotSupported):
+	case !zoned && (errors.Is(err, errors.NotImplemented) || errors.Is(err, errors.NotSupported)):
 		e.cfg.zones = false // AZ1
 		return
-	case err == nil && len(zones) == 0 && e.ledger.zoned():
+	case zoned && err == nil && len(zones) == 0:
 		err = errors.New("no zones any more; the last list stays in force")
 	}
 	if err != nil {
