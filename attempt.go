@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/juju/errors"
@@ -190,7 +191,7 @@ func confirmed(e *engine, u *unit, m *message) {
 		e.tell(Event{Kind: EventRecordFailed, Machine: u.rec.ID, Instance: s.made.record.Instance, Err: err, Next: next})
 		e.settled(u, Result{Kind: ActionStart, Instance: s.made.record.Instance, Reason: "it is not known whether its instance was recorded", Err: err})
 	case record.Instance == s.made.record.Instance:
-		u.rec = e.withClaim(u, record)
+		u.rec.Life, u.rec.Keep = record.Life, record.Keep // started sets the rest
 		e.started(u, s.made.record)
 	default:
 		s.cancelled = s.cancelled || record.Life != Alive || record.Instance != ""
@@ -200,13 +201,6 @@ func confirmed(e *engine, u *unit, m *message) {
 		}
 		e.beginUndo(u)
 	}
-}
-
-// withClaim takes the life of a newer record over; started sets the rest.
-func (e *engine) withClaim(u *unit, newer Machine) Machine {
-	rec := u.rec
-	rec.Life, rec.Keep = newer.Life, newer.Keep
-	return rec
 }
 
 // beginUndo: an instance of ours that is not recorded has to go. The machine
@@ -288,7 +282,7 @@ func queueStop(e *engine, u *unit, _ *message) {
 }
 
 func (e *engine) pushStops() {
-	slices.SortStableFunc(e.newStops, func(a, b *unit) int { return compareText(a.rec.Instance, b.rec.Instance) })
+	slices.SortStableFunc(e.newStops, func(a, b *unit) int { return cmp.Compare(a.rec.Instance, b.rec.Instance) })
 	for _, u := range e.newStops {
 		e.stops.Push("", u)
 	}

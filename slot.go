@@ -1,8 +1,6 @@
 package provisioner
 
 import (
-	"strings"
-
 	"github.com/seed81ba69f2/provisioner/internal/agenda"
 	"github.com/seed81ba69f2/provisioner/internal/lane"
 )
@@ -272,5 +270,3 @@ func resetDone(e *engine, u *unit, m *message) {
 	e.tell(Event{Kind: EventRetryReset, Machine: u.rec.ID})
 	e.rest(u)
 }
-
-func compareText[T ~string](a, b T) int { return strings.Compare(string(a), string(b)) }
