@@ -71,9 +71,6 @@ func (e *engine) started(u *unit, r InstanceRecord) {
 	e.tell(Event{Kind: EventStarted, Machine: u.rec.ID, Instance: r.Instance, Zone: r.Zone, Attempt: attempt})
 	e.settled(u, Result{Kind: ActionStart, Instance: r.Instance, Zone: r.Zone, Reason: "started"})
 	e.enter(u, lifeResting)
-	if e.policy.MaxSkew > 0 {
-		e.zonesChanged() // others of its group may use more zones now
-	}
 	e.hostReady(u)
 	if changed || u.has(flagGone) {
 		// It was recorded all the same, so look what that record says now.

@@ -664,7 +664,7 @@ func (e *engine) zonesChanged() {
 			continue
 		}
 		u.start.listed = false
-		if u.life == lifeWaiting && u.start.noZones != "" && !e.quiet {
+		if u.start.waits && !e.quiet {
 			e.zoneAgain(u)
 		}
 	}

@@ -84,7 +84,7 @@ func (pl *planner) better(slot int32, groups bool) (Move, bool) {
 	}
 	if !groups {
 		reason = "zone %s has %d machines besides it, zone %s has %d"
-		if n, k = b.total, a.total; b.fewerOfGroup(a) || !a.less(b) {
+		if n, k = b.total, a.total; !a.less(b) {
 			return Move{}, false
 		}
 	}

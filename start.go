@@ -34,6 +34,7 @@ type start struct {
 	cancelled bool
 	made      *madeInstance
 	noZones   string // why no zone can be used, as was told last
+	waits     bool   // for a zone
 	listed    bool   // in zoneState.waiting
 }
 
@@ -250,6 +251,7 @@ func (e *engine) slotOf(id MachineID) (int32, bool) {
 // waitUnreachable: what a start needs could not be reached; that is a back-off
 // and no failure (ST15).
 func (e *engine) waitUnreachable(u *unit, err error) {
+	e.probe(u, noZone)
 	next := e.wake(u, e.backoff(&u.tries))
 	e.enter(u, lifeWaiting)
 	if errors.Is(err, errors.NotFound) {
@@ -410,7 +412,7 @@ func (e *engine) noZone(u *unit) {
 	text := statusText(s.history.Cause) + ": " + excludedText(s.history.Out)
 	e.wake(u, next.Sub(e.now))
 	e.enter(u, lifeWaiting)
-	if !s.listed {
+	if s.waits = true; !s.listed {
 		s.listed = true
 		e.zones.waiting = append(e.zones.waiting, u)
 	}
@@ -423,7 +425,7 @@ func (e *engine) noZone(u *unit) {
 }
 
 func waitOver(e *engine, u *unit, _ *message) {
-	if u.start.noZones == "" {
+	if !u.start.waits {
 		e.queueAgain(u)
 		return
 	}
@@ -449,6 +451,7 @@ func (e *engine) zoneAgain(u *unit) {
 }
 
 func (e *engine) queueAgain(u *unit) {
+	u.start.waits = false
 	e.agenda.Drop(&u.item)
 	e.enter(u, lifeQueued)
 	e.enqueue(u)
