@@ -108,8 +108,7 @@
 // repeated with the same token if the broker dedupes by it ([Traits]), and never
 // moved to another zone; from any other broker it is given up, with an error
 // that says so. Finding such an instance by its label, also after a crash of the
-// host or a change of the lease, is still to come, and so are stored intents and
-// the cooling down of zones without capacity.
+// host or a change of the lease, is still to come, and so are stored intents.
 //
 // # Concurrency
 //
