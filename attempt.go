@@ -53,7 +53,13 @@ func attemptEnded(e *engine, u *unit, m *message) {
 // not know it yet, and are not believed.
 func (e *engine) started(u *unit, r InstanceRecord) {
 	attempt := u.start.attempt
-	changed := u.has(flagDirty) || u.start.cancelled // since the instance was asked for
+	changed := u.has(flagDirty) || u.has(flagGone) || u.start.cancelled // since the instance was asked for
+	if u.has(flagGone) {
+		// It was recorded all the same, so the record has come back: nothing is
+		// decided by what was known of it before.
+		u.rec.Life = Alive
+		u.drop(flagGone | flagKnown)
+	}
 	e.show(u, StatusUpdate{Instance: InstanceRunning}, showFinal)
 	e.unclaim(u)
 	u.rec.Instance, u.rec.Zone = r.Instance, r.Zone
@@ -72,10 +78,8 @@ func (e *engine) started(u *unit, r InstanceRecord) {
 	e.settled(u, Result{Kind: ActionStart, Instance: r.Instance, Zone: r.Zone, Reason: "started"})
 	e.enter(u, lifeResting)
 	e.hostReady(u)
-	if changed || u.has(flagGone) {
-		// It was recorded all the same, so look what that record says now.
-		u.drop(flagGone)
-		e.read(u)
+	if changed {
+		e.read(u) // and look what that record says now
 	}
 }
 

@@ -39,6 +39,8 @@ type lookState struct {
 	// has is not stopped (HV5).
 	suspects, suspecting []Machine
 
+	blind bool // some record of the last whole reading could not be read
+
 	buried map[MachineID]uint64 // forgotten while readings were under way: the newest of those
 
 	toRead []*unit   // changed, and not yet being read
@@ -387,7 +389,7 @@ func (e *engine) fleetRead(o *op, m *message) {
 	e.look.tries = 0
 	e.look.results, _ = m.result.([]MachineResult)
 	slices.SortStableFunc(e.look.results, func(a, b MachineResult) int { return a.ID.Compare(b.ID) })
-	e.look.began, e.look.at, e.look.stage = o.seq, 0, stageApply
+	e.look.began, e.look.at, e.look.stage, e.look.blind = o.seq, 0, stageApply, false
 }
 
 // workOff applies one slice of a whole reading.
@@ -426,11 +428,13 @@ func (e *engine) applyWhole(r *MachineResult) {
 	i, all := e.look.at, e.look.results
 	err := r.ID.Validate()
 	twin := i > 0 && all[i-1].ID == r.ID || i+1 < len(all) && all[i+1].ID == r.ID
-	if claims(r) && (err != nil || twin || checkResult(r) != nil) {
+	bad := err != nil || twin || checkResult(r) != nil
+	if claims(r) && bad {
 		suspect := r.Machine
 		suspect.ID = r.ID
 		e.look.suspecting = append(e.look.suspecting, suspect)
 	}
+	e.look.blind = e.look.blind || bad && !errors.Is(r.Err, errors.NotFound) || !bad && r.Machine.Unread.Has(FieldInstance)
 	switch {
 	case e.history(r.ID, e.look.began):
 	case err != nil:
@@ -560,6 +564,9 @@ func (e *engine) tellUnknown() {
 	if e.look.began <= e.look.unclaimedAt {
 		e.startFleet()
 		return
+	}
+	if e.look.blind {
+		return // one of those that could not be read may have it
 	}
 	e.look.unclaimed = nil
 	for _, i := range unclaimed {
