@@ -30,8 +30,9 @@ type Config struct {
 	Optional Optional
 
 	// Changes delivers the ids of machines that have changed. The first
-	// delivery makes the Task read everything, whatever it names. Without it
-	// Run looks at everything when it begins.
+	// delivery makes the Task read everything, whatever it names, nil too;
+	// until it comes Run does nothing, and Resync does not count. A Stream
+	// without a C makes Run look at everything when it begins.
 	Changes Stream[[]MachineID]
 
 	// Retry delivers a signal to try failed machines again (ST16). It needs a

@@ -14,17 +14,22 @@
 //		Controller: "prod-1", // no other controller of this cloud has that name
 //		Broker:     cloud,
 //		State:      records,
-//		Changes:    provisioner.Stream[[]provisioner.MachineID]{C: changed},
+//		// Nothing is done before the first delivery: send one at once, if only nil.
+//		Changes: provisioner.Stream[[]provisioner.MachineID]{C: changed},
 //	})
 //	if err != nil {
 //		return err // a *ConfigError that names every field at fault
 //	}
 //	return task.Run(ctx)
 //
-// A host without watchers leaves Changes out and calls [Task.Reconcile] when it
-// likes. To see what would happen, and why, without anything happening, print
+// A host without watchers leaves Changes out; it calls [Task.Run], which then
+// looks at everything at once and each [Config].Resync, or [Task.Reconcile] when
+// it likes. To see what would happen, and why, without anything happening, print
 // what [Task.Plan] returns. The directory examples/custombroker holds a whole
 // host in one file, to be copied; package provisionertest holds one in memory.
+//
+// Marks such as (HV4) in this documentation number the rules of behaviour; the
+// tests of a rule carry its number, so searching for it finds what it means.
 //
 // # The host's duties
 //

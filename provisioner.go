@@ -264,8 +264,10 @@ func (t *Task) set(m message) error {
 // Reconcile looks once at everything, and returns when what that look began is
 // settled or given up (LC8): started or failed for good, stopped and removed.
 // What is tried again for ever (a stop that fails, zones that are all down)
-// counts as given up after its first failure; the report says so. It works
-// with Run going or without. Its own error means that the fleet could not be
+// counts as given up after its first failure; the report says so. A start that
+// keeps failing is given up after all rounds of Policy.Retry, about half an hour
+// by default: bound ctx, or the policy, where that is too long. It works with Run
+// going or without. Its own error means that the fleet could not be
 // read, that ctx has ended or that the task has stopped; machines have theirs
 // in the report.
 func (t *Task) Reconcile(ctx context.Context) (Report, error) {

@@ -115,8 +115,9 @@ func embedding(ctx context.Context, cloud provisioner.Broker, records provisione
 		Controller: "prod-1", // no other controller of this cloud has that name
 		Broker:     cloud,    // yours: Instances, Start, Stop
 		State:      records,  // yours: Fleet, Machines, StartInfo, SetInstance, Remove
-		Changes:    provisioner.Stream[[]provisioner.MachineID]{C: changed},
 		Observers:  []provisioner.Observer{provisioner.ObserverFunc(func(e provisioner.Event) { log.Println(e) })},
+		// Nothing is done before the first delivery: send one at once, if only nil.
+		Changes: provisioner.Stream[[]provisioner.MachineID]{C: changed},
 	})
 	if err != nil {
 		return err // names every field that is at fault

@@ -36,7 +36,8 @@ func (s *shelf) Instances(context.Context) (provisioner.Listing, error) {
 // error means that there is no instance; if you can't tell, mark it
 // provisioner.Ambiguous. Other markers: Permanent for what no repetition can
 // mend, ZoneIndependent for what no other zone would spare, RetryAfter for a
-// call too fast, OutOfCapacity for a zone without room.
+// call too fast, OutOfCapacity for a zone without room. If req.Host is set, a
+// container is wanted, on req.HostInstance: refuse it if you have none.
 func (s *shelf) Start(ctx context.Context, req provisioner.StartRequest) (provisioner.StartResult, error) {
 	if err := ctx.Err(); err != nil { // it has a deadline: pass it on to your cloud
 		return provisioner.StartResult{}, err
