@@ -54,7 +54,8 @@ func (x Explanation) String() string {
 }
 
 // Explain says where a machine stands. A machine that the Task does not know
-// is NotFound. It asks nobody, and waits only for the turn that is under way.
+// is NotFound; it knows those that Run, Reconcile or Apply has read, and a Plan
+// does not count. It asks nobody, and waits only for the turn that is under way.
 func (t *Task) Explain(id MachineID) (Explanation, error) {
 	if t.engine == nil {
 		return Explanation{}, ErrNotNew
