@@ -88,7 +88,7 @@ func (t *Task) plan(ctx context.Context) (Plan, Snapshot, error) {
 	}
 	e := <-t.engine
 	policy := e.policy
-	s.Doing, s.Kept = e.doing(), e.reaper.kept()
+	s.Doing, s.Kept, s.Accounted = e.doing(), e.reaper.kept(), e.reaper.known()
 	t.engine <- e
 	plan := MakePlan(s, policy)
 	plan.Warnings = append(warnings, plan.Warnings...)

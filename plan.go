@@ -317,6 +317,11 @@ type Snapshot struct {
 	// machine's record is gone: another machine that claims one keeps it (HV3).
 	Kept []InstanceID
 
+	// Accounted names further instances that are there for a known reason though
+	// no record has them: spared by the mode, stopped and perhaps still listed,
+	// or made and on their way out. Like those of Kept they are not unknown (HV4).
+	Accounted []InstanceID
+
 	// CanEnsureDead and CanMaintain tell what the host is able to do.
 	CanEnsureDead bool
 	CanMaintain   bool
@@ -743,7 +748,26 @@ func (pl *planner) report() {
 			claimed[r.Machine.Instance] = true
 		}
 	}
-	pl.plan.Unknown = FindUnknown(pl.snapshot.Listing, func(id InstanceID) bool { return claimed[id] })
+	for _, id := range slices.Concat(pl.snapshot.Kept, pl.snapshot.Accounted) {
+		claimed[id] = true
+	}
+	unknown := FindUnknown(pl.snapshot.Listing, func(id InstanceID) bool { return claimed[id] })
+	pl.plan.Unknown = slices.DeleteFunc(unknown, pl.productOfStart())
+}
+
+// productOfStart says of an instance whether it may come from a start that is
+// under way (HV9): by its label, or, without one, if there is any such start.
+func (pl *planner) productOfStart() func(Instance) bool {
+	starting := false
+	for _, d := range pl.snapshot.Doing {
+		starting = starting || d.Phase == PhaseStarting || d.Phase == PhaseConfirming || d.Phase == PhaseUndoing
+	}
+	return func(i Instance) bool {
+		if i.Labels.Machine == "" {
+			return starting
+		}
+		return pl.snapshot.Doing[i.Labels.Machine].Phase.starting()
+	}
 }
 
 // Empty says whether there is nothing to do.

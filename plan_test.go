@@ -406,3 +406,38 @@ func spread(t *testing.T, object []byte) string {
 	}
 	return "{\n" + strings.Join(fields, ",\n") + "\n}"
 }
+
+// HV3, HV4, HV9: an instance is unknown to a plan only if nobody knows why it
+// is there.
+func TestPlanUnknown(t *testing.T) {
+	listing := provisioner.Listing{Instances: []provisioner.Instance{{ID: "i-0"}, {ID: "i-x"}, {ID: "i-1", Labels: provisioner.Labels{Machine: "1"}}}}
+	doing := func(phase provisioner.Phase) map[provisioner.MachineID]provisioner.Doing {
+		return map[provisioner.MachineID]provisioner.Doing{"1": {Phase: phase}}
+	}
+	records := fleet(runningMachine("0", "i-0", "a"), pendingMachine("1"))
+	tests := []struct {
+		why  string
+		in   provisioner.Snapshot
+		want []provisioner.InstanceID
+	}{
+		{"no machine claims two of them", provisioner.Snapshot{}, []provisioner.InstanceID{"i-1", "i-x"}},
+		{"HV3: one was kept", provisioner.Snapshot{Kept: []provisioner.InstanceID{"i-x"}}, []provisioner.InstanceID{"i-1"}},
+		{"HV4: one was spared", provisioner.Snapshot{Accounted: []provisioner.InstanceID{"i-x"}}, []provisioner.InstanceID{"i-1"}},
+		{"HV9: one may be the product of its machine's start, the other of the broker's call", provisioner.Snapshot{Doing: doing(provisioner.PhaseStarting)}, nil},
+		{"HV9: or is on its way out", provisioner.Snapshot{Doing: doing(provisioner.PhaseUndoing)}, nil},
+		{"HV9: between two attempts only what its machine's label says", provisioner.Snapshot{Doing: doing(provisioner.PhaseWaiting)}, []provisioner.InstanceID{"i-x"}},
+		{"its start was given up", provisioner.Snapshot{Doing: doing(provisioner.PhaseFailed)}, []provisioner.InstanceID{"i-1", "i-x"}},
+	}
+	for _, test := range tests {
+		t.Run(test.why, func(t *testing.T) {
+			test.in.Fleet, test.in.Listing = records, listing
+			var got []provisioner.InstanceID
+			for _, i := range provisioner.MakePlan(test.in, provisioner.Policy{}).Unknown {
+				got = append(got, i.ID)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
@@ -39,6 +40,11 @@ func (r *reaper) kept() []InstanceID {
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// known lists the instances that are accounted for, in any order.
+func (r *reaper) known() []InstanceID {
+	return slices.Concat(slices.Collect(maps.Keys(r.spared)), slices.Collect(maps.Keys(r.stopped)), slices.Collect(maps.Keys(r.undoing)))
 }
 
 // stop remembers an instance that we have stopped at now.
