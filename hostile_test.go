@@ -3,6 +3,7 @@ package provisioner_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -176,4 +177,55 @@ func TestZonesWithoutNames(t *testing.T) {
 			stopCleanly(t, w, stop)
 		})
 	}
+}
+
+// LD2: a machine that is to be read again after an error, and that has changed
+// while it waited to be read, is named once in the call that reads it.
+func TestReadOnceInOneCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := fleetOf(t, reliable, 20, 2)
+		inject(t, w, "fleet machine=0 count=5: error")
+		cfg := configOf(w, func(_ context.Context, call provisionertest.Call, about ...string) error {
+			if call == provisionertest.CallMachines && !slices.Contains(about, "0") {
+				time.Sleep(20 * time.Second) // all calls that may be under way at once are
+			}
+			return nil
+		})
+		stop := start(t, newTask(t, cfg))
+		pass(400 * time.Millisecond)
+		for i := 1; i < 18; i++ {
+			w.Changed(provisioner.MachineID(fmt.Sprint(i)))
+			synctest.Wait()
+		}
+		w.Changed("0")
+		pass(10 * time.Minute)
+		if found := w.Misuses(); len(found) > 0 {
+			t.Error(found)
+		}
+		if n := len(provisioned(w)); n != 20 {
+			t.Errorf("%d machines are provisioned, want 20", n)
+		}
+		stopCleanly(t, w, stop)
+	})
+}
+
+// A Resync that is meant to be never is not, by its spread, one in the past.
+func TestLongestResync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := fleetOf(t, reliable, 1, 2)
+		looks := 0
+		cfg := configOf(w, func(_ context.Context, call provisionertest.Call, _ ...string) error {
+			if call == provisionertest.CallFleet {
+				looks++
+			}
+			return nil
+		})
+		cfg.Resync, cfg.Random = math.MaxInt64, func() uint64 { return math.MaxUint64 - uint64(looks) }
+		stop := start(t, newTask(t, cfg))
+		pass(time.Hour)
+		if looks != 1 {
+			t.Errorf("%d looks in the first hour, want 1", looks)
+		}
+		stopCleanly(t, w, stop)
+	})
 }

@@ -41,7 +41,7 @@ type lookState struct {
 
 	blind bool // some record of the last whole reading could not be read
 
-	buried map[MachineID]uint64 // forgotten while readings were under way: the newest of those
+	buried map[MachineID]uint64 // forgotten while a whole reading was under way: the newest reading then
 
 	toRead []*unit   // changed, and not yet being read
 	apart  [][]*unit // not to be read in one call with others
@@ -202,7 +202,9 @@ type reread struct {
 
 func (r *reread) due(e *engine) {
 	for _, u := range r.units {
-		u.drop(flagReading)
+		if u.reread != r {
+			u.drop(flagReading) // left on by the call that failed, lest it is read meanwhile
+		}
 		if e.units[u.rec.ID] == u {
 			e.read(u)
 		}
@@ -227,8 +229,8 @@ func (e *engine) lookAgain(u *unit, wanted bool) (next time.Time) {
 	return e.retryRead(u.reread, e.backoff(&u.reread.tries))
 }
 
-// bury remembers that a machine was forgotten, for as long as readings are
-// under way that began before: what they say of it is history.
+// bury remembers that a machine was forgotten while a whole reading is under
+// way that began before: what that says of it is history.
 func (e *engine) bury(id MachineID) {
 	if !e.reading() {
 		return
@@ -240,10 +242,10 @@ func (e *engine) bury(id MachineID) {
 }
 
 func (e *engine) reading() bool {
-	return e.look.fleet != nil || e.look.backlog() || e.look.reads > 0 || e.retry.op != nil
+	return e.look.fleet != nil || e.look.backlog()
 }
 
-// history says whether a reading began before a machine was forgotten.
+// history says whether a whole reading began before a machine was forgotten.
 func (e *engine) history(id MachineID, seq uint64) bool {
 	buried, ok := e.look.buried[id]
 	return ok && seq <= buried
@@ -287,6 +289,10 @@ func (e *engine) applyRecord(u *unit, m Machine) {
 	e.unclaim(u)
 	if m.Instance != u.rec.Instance {
 		u.drop(flagSettled | flagToldKept)
+	}
+	if m.Keep != u.rec.Keep && u.has(flagToldKept) { // decided anew
+		delete(e.reaper.spared, u.rec.Instance)
+		u.drop(flagToldKept)
 	}
 	u.rec = m
 	u.set(flagKnown)
@@ -358,9 +364,7 @@ func (e *engine) startLook() {
 	}
 	e.look.wanted = false
 	e.agenda.Drop(&e.look.retry.item)
-	e.seq++
-	e.look.fleet = &op{kind: opFleet, seq: e.seq}
-	e.begin(e.look.fleet)
+	e.beginFleet()
 	for _, w := range e.watch {
 		w.began = true
 	}
@@ -368,7 +372,7 @@ func (e *engine) startLook() {
 	e.refreshZones()
 	if e.cfg.resync > 0 {
 		jitter := 0.9 + 0.2*e.cfg.random()
-		e.at(&e.look.resync, e.now.Add(time.Duration(float64(e.cfg.resync)*jitter)))
+		e.at(&e.look.resync, e.now.Add(time.Duration(min(float64(e.cfg.resync)*jitter, float64(longest)))))
 	}
 }
 
@@ -581,10 +585,14 @@ func (e *engine) tellUnknown() {
 // startFleet reads the records once more, and nothing else.
 func (e *engine) startFleet() {
 	if e.look.fleet == nil && !e.clogged(opFleet) {
-		e.seq++
-		e.look.fleet = &op{kind: opFleet, seq: e.seq}
-		e.begin(e.look.fleet)
+		e.beginFleet()
 	}
+}
+
+func (e *engine) beginFleet() {
+	e.seq++
+	e.look.fleet, e.look.buried = &op{kind: opFleet, seq: e.seq}, nil
+	e.begin(e.look.fleet)
 }
 
 func (e *engine) startsUnderWay() bool {

@@ -99,6 +99,9 @@ func (p RetryPolicy) retries() int {
 	return p.Retries
 }
 
+// longest bounds what is waited for: twice that still is a Duration.
+const longest = 100 * 365 * 24 * time.Hour
+
 // wait is the pause before round n+1, n from 1; r in [0,1) picks within the
 // jitter.
 func (p RetryPolicy) wait(n int, r float64) time.Duration {
@@ -111,7 +114,6 @@ func (p RetryPolicy) wait(n int, r float64) time.Duration {
 	case p.Factor > 1:
 		wait *= math.Pow(p.Factor, float64(n-1))
 	}
-	const longest = 100 * 365 * 24 * time.Hour // twice that still is a Duration
 	wait = min(wait, float64(longest))
 	if p.MaxDelay != Off {
 		wait = min(wait, float64(orDefault(p.MaxDelay, 5*time.Minute)))
