@@ -42,6 +42,12 @@ func randomSnapshot(seed uint64, machines int) (Snapshot, Policy) {
 	phases := []Phase{PhaseResting, PhaseQueued, PhasePreparing, PhaseStarting, PhaseWaiting, PhaseConfirming, PhaseUndoing,
 		PhaseStopping, PhaseRemoving, PhaseResetting, PhaseMaintaining, PhaseFailed, "invented"}
 	s := Snapshot{CanEnsureDead: pick(2), CanMaintain: pick(2), ZonesUnread: pick(10), Needs: map[MachineID]Needs{}, Doing: map[MachineID]Doing{}}
+	keyed := []Group{{Key: "k0"}, {Key: "k1"}}
+	for i := range keyed {
+		for range r.IntN(machines + 1) {
+			keyed[i].Members = append(keyed[i].Members, id())
+		}
+	}
 	for range machines {
 		m := Machine{ID: id(), Life: []Life{Alive, Alive, Alive, Dying, Dead, Dead, "odd"}[r.IntN(7)], Keep: pick(4)}
 		if !pick(3) {
@@ -69,6 +75,9 @@ func randomSnapshot(seed uint64, machines int) (Snapshot, Policy) {
 			for range r.IntN(4) {
 				needs.Group.Members = append(needs.Group.Members, id())
 			}
+			if pick(3) {
+				needs.Group = keyed[r.IntN(2)]
+			}
 			if pick(8) {
 				needs.Err = errors.New("needless")
 			}
@@ -87,7 +96,14 @@ func randomSnapshot(seed uint64, machines int) (Snapshot, Policy) {
 			s.Listing.Instances = append(s.Listing.Instances, Instance{ID: InstanceID(fmt.Sprint("i-", i)), Zone: zone()})
 		}
 	}
-	return s, Policy{Harvest: HarvestMode(r.IntN(4)), Tie: TieBreak(r.IntN(2))}
+	p := Policy{Harvest: HarvestMode(r.IntN(4)), Tie: TieBreak(r.IntN(2))}
+	if pick(3) {
+		p.Weights = map[ZoneName]int{"a": r.IntN(5), "c": r.IntN(3)}
+	}
+	if pick(4) {
+		p.MaxSkew, p.MinZones = 1+r.IntN(2), r.IntN(4)
+	}
+	return s, p
 }
 
 func FuzzMakePlan(f *testing.F) {
