@@ -50,7 +50,9 @@ func (a *account) begin(plan provisioner.Plan, planOnly bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	f := a.fleet
-	a.out.paragraph("", a.out.paint(bold, clean(f.Title)))
+	if f.Title != "" {
+		a.out.paragraph("", a.out.paint(bold, clean(f.Title)))
+	}
 	a.out.paragraph("", fmt.Sprintf("%s, %s; harvest mode %s", plural(len(f.Machines), "machine"), zonesOf(f), plan.Harvest))
 	for _, w := range f.Warnings {
 		a.out.paragraph(a.out.paint(yellow, "note: "), clean(w))

@@ -52,7 +52,7 @@ func run(args []string, stdin io.Reader, out screen, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "quickstart: %v\n%s", err, usage)
 		return 2
 	case flags.NArg() > 1:
-		fmt.Fprintf(stderr, "quickstart: %d files: want one\n%s", flags.NArg(), usage)
+		fmt.Fprintf(stderr, "quickstart: %q: want one FILE, and flags before it\n%s", flags.Args(), usage)
 		return 2
 	}
 	f, err := readFleet(flags.Arg(0), stdin)

@@ -223,6 +223,18 @@ func TestScreens(t *testing.T) {
 	}
 }
 
+// Where the screen is narrow the zone stays: the reason tells the class, and
+// nothing else the zone.
+func TestNarrow(t *testing.T) {
+	var out bytes.Buffer
+	run([]string{"-plan", "trouble.json"}, nil, screen{Writer: &out, width: 50, colour: true}, io.Discard)
+	for _, want := range []string{"\nMACHINE  TO DO   ZONE   REASON\n", "\n0        \x1b[2mleave \x1b[0m  north  provisioned\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}
+
 func TestColours(t *testing.T) {
 	var plain, coloured bytes.Buffer
 	synctest.Test(t, func(*testing.T) { run([]string{"trouble.json"}, nil, screen{Writer: &plain}, io.Discard) })

@@ -137,7 +137,7 @@ func (s *spread) why(id provisioner.MachineID, zone provisioner.ZoneName) string
 	case !slices.Contains(all, zone):
 		return ""
 	case len(all) == 1:
-		if m := s.fleet.Find(id); len(m.Zones) > 0 {
+		if m := s.fleet.Find(id); len(m.Zones) > 0 && len(s.failed[id]) == 0 {
 			return "the only zone that its constraint leaves"
 		}
 		return "the only zone left"

@@ -25,7 +25,7 @@ func TestWhy(t *testing.T) {
 			Zones: []provisioner.Zone{{Name: "a", Available: true}, {Name: "b", Available: true}, {Name: "c", Available: true}, {Name: "d"}},
 			Machines: []fleet.Machine{
 				at("0", "a", "g"), at("0/lxd/0", "", "h"), at("1", "a"), at("2", "b", "h"),
-				at("3", "", "g"), at("4", "", "g", "h"), at("5", "", "h"), at("6", ""), only("7", "b", "d"), only("8", "d"),
+				at("3", "", "g"), at("4", "", "g", "h"), at("5", "", "h"), at("6", ""), only("7", "b", "d"), only("8", "d"), only("9", "b", "c"),
 			},
 		}
 	}
@@ -61,6 +61,11 @@ func TestWhy(t *testing.T) {
 				}
 			},
 			id: "6", zone: "a", want: "the only zone left", story: "the only zone left, after 2 failed attempts",
+		},
+		{
+			why:    "the last one of a constraint: not the constraint alone leaves it",
+			before: func(s *spread) { s.choose("9", "b"); s.fail("9", "b", boom) },
+			id:     "9", zone: "c", want: "the only zone left", story: "the only zone left, after 1 failed attempt",
 		},
 		{
 			why: "after the last a new round begins",

@@ -36,7 +36,7 @@ func (r *report) writeMachines(out screen) {
 	if r.planOnly {
 		last = "TO DO"
 	}
-	t := table{head: []string{"MACHINE", "CLASS", last, "ZONE", "GROUP", "INSTANCE", "REASON"}}
+	t := table{head: []string{"MACHINE", "CLASS", last, "ZONE", "GROUP", "INSTANCE", "REASON"}, painted: last}
 	shown := map[provisioner.MachineID]bool{}
 	for _, x := range rows {
 		shown[x.ID] = true
@@ -112,6 +112,9 @@ func (r *report) writeZones(out screen) {
 		each = (most + room - 1) / room
 	}
 	legend := "# was there, + new, - gone"
+	if slices.ContainsFunc(r.Machines, func(x row) bool { return x.ID.IsContainer() }) {
+		legend += "; without containers"
+	}
 	if each > 1 {
 		legend += fmt.Sprintf("; each mark is about %d machines", each)
 	}
@@ -226,6 +229,7 @@ type table struct {
 	head    []string
 	rows    [][]string
 	colours []string
+	painted string // the column that has the colours
 }
 
 func (t *table) add(colour string, cells ...string) {
@@ -252,7 +256,7 @@ func (t *table) write(out screen) {
 		last := len(cells) - 1
 		for i, c := range cells[:last] {
 			cell := pad(short(c, widest), wide[i])
-			if i == 2 && colour != "" {
+			if t.head[i] == t.painted && colour != "" {
 				cell = out.paint(colour, cell)
 			}
 			prefix += cell + "  "
@@ -266,8 +270,8 @@ func (t *table) write(out screen) {
 }
 
 // shrink drops columns that are empty, and then, while the last would get too
-// little room, those that can be missed most easily: from the one before the
-// last on, down to three.
+// little room, those that can be missed most easily, down to four: from the one
+// before the last on, but the class, which the reason tells, before the zone.
 func (t *table) shrink(columns int) {
 	for i := len(t.head) - 2; i > 0; i-- {
 		if !slices.ContainsFunc(t.rows, func(cells []string) bool { return cells[i] != "" }) {
@@ -279,7 +283,11 @@ func (t *table) shrink(columns int) {
 	}
 	const enough = 32
 	for len(t.head) > 4 && t.before() > columns-enough {
-		t.drop(len(t.head) - 2)
+		if class := slices.Index(t.head, "CLASS"); class > 0 && t.head[len(t.head)-2] == "ZONE" {
+			t.drop(class)
+		} else {
+			t.drop(len(t.head) - 2)
+		}
 	}
 }
 
