@@ -27,6 +27,7 @@ type engine struct {
 	claims   map[InstanceID]*unit  // head of a chain through unit.nextClaim
 	children map[MachineID][]*unit // containers that wait for their host
 	depths   []int                 // units by depth that a reading has named
+	writing  map[MachineID]*shown  // status slots of forgotten machines that are being written
 	slots    int32
 	free     []int32
 	ledger   *ledger
@@ -188,7 +189,7 @@ const (
 func newEngine(cfg engineConfig, p Policy, l Limits) *engine {
 	e := &engine{
 		cfg: cfg, policy: p,
-		units: map[MachineID]*unit{}, claims: map[InstanceID]*unit{}, children: map[MachineID][]*unit{},
+		units: map[MachineID]*unit{}, claims: map[InstanceID]*unit{}, children: map[MachineID][]*unit{}, writing: map[MachineID]*shown{},
 		ledger: newLedger(p), cool: newCooldowns(p), reaper: newReaper(),
 		quiet: true, // until somebody drives it
 	}
@@ -198,6 +199,7 @@ func newEngine(cfg engineConfig, p Policy, l Limits) *engine {
 	e.look.retry.do = (*engine).startLook
 	e.look.listRetry.do = (*engine).readListing
 	e.zones.retry.do = (*engine).readZones
+	e.zones.warned = map[ZoneName]EventKind{}
 	return e
 }
 

@@ -368,6 +368,7 @@ func (e *engine) unitOf(id MachineID) *unit {
 		e.ledger.place(u.slot, noZone)
 		e.units[id] = u
 		e.lives[lifeResting]++
+		e.takeSlot(u)
 	}
 	return u
 }
@@ -389,6 +390,7 @@ func (e *engine) forget(u *unit) {
 	if u.shown != nil {
 		e.agenda.Drop(&u.shown.item)
 	}
+	e.leaveSlot(u)
 	delete(e.units, u.rec.ID)
 	e.bury(u.rec.ID)
 	e.lives[u.life]--

@@ -1,6 +1,8 @@
 package provisioner
 
 import (
+	"github.com/juju/errors"
+
 	"github.com/seed81ba69f2/provisioner/internal/agenda"
 	"github.com/seed81ba69f2/provisioner/internal/lane"
 )
@@ -129,6 +131,10 @@ func (e *engine) statusWritten(o *op, m *message) {
 	if m.err != nil {
 		e.tell(Event{Kind: EventStatusFailed, Machine: u.rec.ID, Text: o.req.(StatusUpdate).Text, Err: m.err})
 	}
+	if e.writing[u.rec.ID] == s {
+		delete(e.writing, u.rec.ID)
+		return
+	}
 	if s.wanted {
 		e.writeShown(s)
 		return
@@ -154,6 +160,22 @@ func (e *engine) statusLate(o *op) {
 	e.tell(Event{Kind: EventStatusFailed, Machine: o.unit.rec.ID, Text: o.req.(StatusUpdate).Text, Err: errTimedOut})
 	if s.kind == showFirst || s.kind == showReset {
 		e.fire(o.unit, evWritten, &message{err: errTimedOut})
+	}
+}
+
+// leaveSlot keeps the slot of a machine that is forgotten while it is written:
+// a new one of that name takes it over.
+func (e *engine) leaveSlot(u *unit) {
+	if u.shown != nil && u.shown.op != nil {
+		e.writing[u.rec.ID] = u.shown
+	}
+}
+
+func (e *engine) takeSlot(u *unit) {
+	if s := e.writing[u.rec.ID]; s != nil {
+		delete(e.writing, u.rec.ID)
+		*s = shown{unit: u, op: s.op, late: s.late}
+		s.op.unit, u.shown = u, s
 	}
 }
 
@@ -246,6 +268,10 @@ func (e *engine) retryOne(r *MachineResult, seq uint64) {
 // resetStatus makes a failed machine pending again, in the state too.
 func resetStatus(e *engine, u *unit, _ *message) {
 	e.enter(u, lifeResetting)
+	if u.shown != nil && u.shown.late {
+		e.fire(u, evWritten, &message{err: errors.New("an earlier status is still being written")})
+		return
+	}
 	if !e.show(u, StatusUpdate{Status: StatusPending, Instance: InstanceAllocating}, showReset) {
 		e.fire(u, evWritten, &message{})
 	}
