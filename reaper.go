@@ -14,6 +14,7 @@ const lingers = 5 * time.Minute
 type reaper struct {
 	spared  map[InstanceID]Fate      // left running when their record was removed: kept or spared
 	stopped map[InstanceID]time.Time // by us, and perhaps still listed
+	room    int                      // how many of those are put up with until the old ones are forgotten
 	undoing map[InstanceID]bool      // made by us, not recorded, on their way out
 	told    map[InstanceID]bool      // reported as unknown
 }
@@ -49,6 +50,10 @@ func (r *reaper) known() []InstanceID {
 
 // stop remembers an instance that we have stopped at now.
 func (r *reaper) stop(id InstanceID, now time.Time) {
+	if len(r.stopped) >= r.room { // listings settle them, but there may be none for long
+		r.settle(now)
+		r.room = max(1024, 2*len(r.stopped))
+	}
 	r.stopped[id] = now
 	delete(r.undoing, id)
 }
