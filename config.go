@@ -51,6 +51,8 @@ type Config struct {
 	StopLimiter  Limiter
 
 	// LaunchTimeout bounds one Broker.Start. Defaults to 5 min; Off for none.
+	// As with the other timeouts, the call's context is then cancelled; it has
+	// no Deadline, and its error is context.Canceled, for the time is Clock's.
 	LaunchTimeout time.Duration
 
 	// CallTimeout bounds every other host call. Defaults to 1 min; Off for

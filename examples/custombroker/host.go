@@ -39,7 +39,7 @@ func (s *shelf) Instances(context.Context) (provisioner.Listing, error) {
 // call too fast, OutOfCapacity for a zone without room. If req.Host is set, a
 // container is wanted, on req.HostInstance: refuse it if you have none.
 func (s *shelf) Start(ctx context.Context, req provisioner.StartRequest) (provisioner.StartResult, error) {
-	if err := ctx.Err(); err != nil { // it has a deadline: pass it on to your cloud
+	if err := ctx.Err(); err != nil { // it ends after Config.LaunchTimeout: pass it on to your cloud
 		return provisioner.StartResult{}, err
 	}
 	s.mu.Lock()
