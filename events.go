@@ -92,9 +92,12 @@ const (
 
 	// EventZones: the list of zones was read. N: usable ones.
 	EventZones EventKind = "zones"
-	// EventZoneVanished: a zone is no longer listed, and machines are still in
+	// EventZoneVanished: a zone is not listed, or no longer, and machines are in
 	// it. Zone, N.
 	EventZoneVanished EventKind = "zone-vanished"
+	// EventZoneUnavailable: a zone is unavailable, and machines are in it. Zone,
+	// N.
+	EventZoneUnavailable EventKind = "zone-unavailable"
 	// EventZoneCooling: a zone lacks room, and is passed over by machines of
 	// one shape until Next. Zone, Err, Next.
 	EventZoneCooling EventKind = "zone-cooling"

@@ -53,12 +53,9 @@ func (l *ledger) intern(name ZoneName) int32 {
 	return z
 }
 
-// setZones takes over a new list (AZ3) and returns the zones that have
-// vanished since the last while machines are counted in them.
-func (l *ledger) setZones(zones []Zone) (vanished []ZoneName) {
-	was := make([]bool, len(l.zones))
+// setZones takes over a new list (AZ3).
+func (l *ledger) setZones(zones []Zone) {
 	for i := range l.zones {
-		was[i] = l.zones[i].listed
 		l.zones[i].listed, l.zones[i].available = false, false
 	}
 	for _, z := range zones {
@@ -66,12 +63,6 @@ func (l *ledger) setZones(zones []Zone) (vanished []ZoneName) {
 			l.zones[i].listed, l.zones[i].available = true, z.Available
 		}
 	}
-	for i := range was {
-		if z := l.zones[i]; was[i] && !z.listed && z.total > 0 {
-			vanished = append(vanished, z.name)
-		}
-	}
-	return vanished
 }
 
 // zoned says whether the broker has zones at all (AZ1).
@@ -118,14 +109,6 @@ func (l *ledger) name(zone int32) ZoneName {
 		return ""
 	}
 	return l.zones[zone].name
-}
-
-// population is the number of machines in a zone.
-func (l *ledger) population(name ZoneName) int {
-	if z, ok := l.index[name]; ok {
-		return int(l.zones[z].total)
-	}
-	return 0
 }
 
 // set interns names; none given means all, which is a nil set.

@@ -474,6 +474,7 @@ func (e *engine) lookDone() {
 			w.applied = true
 		}
 	}
+	e.warnZones()
 	e.tellUnknown()
 	e.retryAgain()
 	if e.look.wanted {
@@ -608,6 +609,8 @@ type zoneState struct {
 	retry moment
 	stale bool // something to place has come since
 
+	warned map[ZoneName]EventKind // of zones that can't be used
+
 	waiting []*unit // for any zone
 }
 
@@ -657,9 +660,8 @@ func (e *engine) zonesRead(o *op, m *message) {
 		return
 	}
 	e.zones.read, e.zones.at, e.zones.tries = true, e.now, 0
-	for _, name := range e.ledger.setZones(zones) {
-		e.tell(Event{Kind: EventZoneVanished, Zone: name, N: e.ledger.population(name)})
-	}
+	e.ledger.setZones(zones)
+	e.warnZones()
 	usable, out := FilterZones(zones)
 	for _, x := range out {
 		if x.Reason != ReasonUnavailable {
@@ -668,6 +670,30 @@ func (e *engine) zonesRead(o *op, m *message) {
 	}
 	e.tell(Event{Kind: EventZones, N: len(usable)})
 	e.zonesChanged()
+}
+
+// warnZones tells of the zones that have machines in them and can't be used,
+// once each (AZ3).
+func (e *engine) warnZones() {
+	if !e.zones.read {
+		return
+	}
+	if e.zones.warned == nil {
+		e.zones.warned = map[ZoneName]EventKind{}
+	}
+	for _, z := range e.ledger.zones {
+		was, now := e.zones.warned[z.name], EventKind("")
+		switch {
+		case z.total == 0 || z.available:
+		case z.listed:
+			now = EventZoneUnavailable
+		default:
+			now = EventZoneVanished
+		}
+		if e.zones.warned[z.name] = now; now != "" && now != was {
+			e.tell(Event{Kind: now, Zone: z.name, N: int(z.total)})
+		}
+	}
 }
 
 // zonesChanged: those who wait for a zone may have one now.
