@@ -112,7 +112,7 @@ func (e *engine) heard(u *unit, o *op, err error) {
 	s := u.start
 	if lacksCapacity(err) {
 		if until, began := e.cool.failed(s.shape, s.zone, o.id, e.opID, e.now); began {
-			e.tell(Event{Kind: EventZoneCooling, Zone: e.ledger.name(s.zone), Err: err, Next: until})
+			e.tell(Event{Kind: EventZoneCooling, Zone: e.ledger.name(s.zone), Text: s.shape.String(), Err: err, Next: until})
 			e.zonesChanged()
 			return
 		}

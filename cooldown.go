@@ -39,6 +39,18 @@ func shapeOf(c constraints.Value) shape {
 	return s
 }
 
+// String gives the shape as constraints.
+func (s shape) String() string {
+	v := constraints.Value{Arch: s.arch, InstanceType: s.instanceType, VirtType: s.virtType}
+	if s.cores > 0 {
+		v.Cores = &s.cores
+	}
+	if s.mem > 0 {
+		v.Mem = &s.mem
+	}
+	return v.String()
+}
+
 func newCooldowns(p Policy) cooldowns {
 	return cooldowns{orDefault(p.ZoneCooldown, 3*time.Minute), map[shape]*cooling{}}
 }

@@ -99,7 +99,7 @@ const (
 	// N.
 	EventZoneUnavailable EventKind = "zone-unavailable"
 	// EventZoneCooling: a zone lacks room, and is passed over by machines of
-	// one shape until Next. Zone, Err, Next.
+	// one shape until Next. Zone, Text (the shape, as constraints), Err, Next.
 	EventZoneCooling EventKind = "zone-cooling"
 	// EventCallFailed: a call that is no single machine's failed; tried again.
 	// Text names the call. Err, Next.

@@ -329,7 +329,7 @@ func (e *engine) wish(u *unit) *wish {
 func (e *engine) chooseZone(u *unit) bool {
 	s, w := u.start, e.wish(u)
 	if s.keep && s.zone != noZone && (s.again || e.ledger.available(s.zone, w)) {
-		w.cool.claim(s.zone, u.slot)
+		e.probe(u, s.zone)
 		return true
 	}
 	e.ledger.place(u.slot, noZone)
