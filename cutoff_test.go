@@ -7,6 +7,7 @@ import (
 	"io"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"github.com/seed81ba69f2/provisioner"
 	"github.com/seed81ba69f2/provisioner/provisionertest"
@@ -51,4 +52,25 @@ func TestStartThatIsCutOffIsUnknown(t *testing.T) {
 			}
 		})
 	}
+}
+
+// ST18: a host can branch on a call that ran into its deadline.
+func TestTimeOutIsTyped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := provisionertest.New(provisionertest.Settings{Kind: true})
+		if err := errors.Join(
+			w.Load(provisionertest.NewFleet(1, 1, 0)),
+			w.Inject(provisionertest.Fault{Call: provisionertest.CallStart, What: provisionertest.TroubleHang}),
+		); err != nil {
+			t.Fatal(err)
+		}
+		task, err := provisioner.New(provisioner.Config{Controller: "c", Broker: w.Broker(), State: w.State()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		report, err := task.Reconcile(t.Context())
+		if err != nil || len(report.Results) != 1 || !errors.Is(report.Results[0].Err, provisioner.ErrTimedOut) {
+			t.Errorf("%+v, %v: want an error that is ErrTimedOut", report, err)
+		}
+	})
 }

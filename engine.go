@@ -48,14 +48,15 @@ type engine struct {
 	opID   uint64
 	lives  [lives]int // units in each life
 
-	look    lookState
-	zones   zoneState
-	retry   retryState
-	watch   []*watch // looks that somebody waits for
-	running bool     // Run drives, so everything is wanted
-	quiet   bool     // nothing new is begun
-	over    bool     // the grace is over
-	grace   moment
+	look     lookState
+	zones    zoneState
+	retry    retryState
+	watch    []*watch // looks that somebody waits for
+	running  bool     // Run drives, so everything is wanted
+	quiet    bool     // nothing new is begun
+	shutdown bool     // for good
+	over     bool     // the grace is over
+	grace    moment
 
 	out    []*op
 	cuts   []cut
@@ -199,7 +200,6 @@ func newEngine(cfg engineConfig, p Policy, l Limits) *engine {
 	e.look.retry.do = (*engine).startLook
 	e.look.listRetry.do = (*engine).readListing
 	e.zones.retry.do = (*engine).readZones
-	e.zones.warned = map[ZoneName]EventKind{}
 	return e
 }
 
@@ -437,7 +437,7 @@ func (e *engine) reached(o *op, phase opPhase) {
 // due of an operation: its call has run into its deadline. It is cancelled and
 // gives its place back; the machine stays locked until it returns (ST18).
 func (o *op) due(e *engine) {
-	e.cuts = append(e.cuts, cut{o, o.phase, errTimedOut})
+	e.cuts = append(e.cuts, cut{o, o.phase, ErrTimedOut})
 	if o.late {
 		// Stuck, or a further call of an operation that was late has run into
 		// its own deadline.
@@ -567,7 +567,7 @@ func (e *engine) wasRead(o *op, m *message) {
 func (e *engine) overdue(o *op) {
 	switch {
 	case o.bulk():
-		e.wasRead(o, &message{op: o, err: errTimedOut})
+		e.wasRead(o, &message{op: o, err: ErrTimedOut})
 	case o.kind == opStatus:
 		e.statusLate(o)
 	}
@@ -575,7 +575,6 @@ func (e *engine) overdue(o *op) {
 
 // Causes with which calls are cancelled.
 var (
-	errTimedOut = errors.New("timed out")
 	errShutdown = errors.New("the task is shutting down")
 	errUnwanted = errors.New("the machine no longer wants an instance")
 )
@@ -587,6 +586,7 @@ func (e *engine) wakeUp(run bool) {
 	if run {
 		// Somebody who waits for a look goes on by what that look has read.
 		e.running, e.look.loaded = true, e.look.loaded && len(e.watch) > 0
+		e.armResync() // a watcher that never delivers is a lost event, too (LD7)
 	}
 	for _, w := range e.watch {
 		if run || !w.began {
@@ -596,12 +596,16 @@ func (e *engine) wakeUp(run bool) {
 	}
 }
 
+// ErrTimedOut is what the error of a host call matches that ran into its
+// deadline (Config.CallTimeout, LaunchTimeout, RollbackTimeout).
+const ErrTimedOut = errors.ConstError("timed out")
+
 // hush begins nothing new, and lets go of what has left no mark yet (ST14).
 func (e *engine) hush(shutdown bool) {
 	if e.quiet {
 		return
 	}
-	e.quiet = true
+	e.quiet, e.shutdown = true, shutdown
 	for _, u := range append(slices.Concat(e.look.apart...), e.look.toRead...) {
 		u.drop(flagReading | flagAgain)
 	}

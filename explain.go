@@ -32,7 +32,11 @@ func (x Explanation) String() string {
 	}
 	fmt.Fprintf(&b, "machine %s: %s: %s\n", x.Machine, phase, x.Reason)
 	if x.Attempt > 0 {
-		fmt.Fprintf(&b, "  attempt %d in %s\n", x.Attempt, zoneOrNone(x.Zone))
+		in := ""
+		if x.Zone != "" {
+			in = " in " + zoneOrNone(x.Zone)
+		}
+		fmt.Fprintf(&b, "  attempt %d%s\n", x.Attempt, in)
 	}
 	if x.Instance != "" {
 		fmt.Fprintf(&b, "  instance %s is there and not recorded\n", x.Instance)

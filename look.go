@@ -370,6 +370,11 @@ func (e *engine) startLook() {
 	}
 	e.readListing()
 	e.refreshZones()
+	e.armResync()
+}
+
+// armResync sets when everything is looked at without a change (LD7).
+func (e *engine) armResync() {
 	if e.cfg.resync > 0 {
 		jitter := 0.9 + 0.2*e.cfg.random()
 		e.at(&e.look.resync, e.now.Add(time.Duration(min(float64(e.cfg.resync)*jitter, float64(longest)))))
@@ -521,7 +526,7 @@ func (e *engine) listingRead(o *op, m *message) {
 	e.reaper.settle(e.now)
 	l, _ := m.result.(Listing)
 	e.look.seen = l.Instances
-	if e.look.loaded && !e.look.backlog() {
+	if e.look.loaded && e.look.stage != stageApply && e.look.stage != stageSweep {
 		e.placeSeen()
 	}
 	e.look.unclaimed = FindUnknown(l, e.accounted)

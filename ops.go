@@ -92,7 +92,7 @@ func (c *call) why(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if cause := context.Cause(c.ctx); err != nil && cause != nil && !errors.Is(err, cause) {
-		return errors.Annotatef(err, "%v", cause)
+		return withCause(err, cause)
 	}
 	return err
 }
@@ -593,7 +593,16 @@ func startFailure(ctx context.Context, err error) error {
 	case cause == nil || errors.Is(err, cause):
 		return Ambiguous(err)
 	}
-	return Ambiguous(errors.Annotatef(err, "%v", cause))
+	return Ambiguous(withCause(err, cause))
+}
+
+// withCause says in an error why its call was cancelled.
+func withCause(err, cause error) error {
+	err = errors.Annotatef(err, "%v", cause)
+	if errors.Is(cause, ErrTimedOut) {
+		return errors.WithType(err, ErrTimedOut)
+	}
+	return err
 }
 
 // cutOff says whether a call ended before its answer was there.
@@ -867,7 +876,7 @@ func bounded[T any](ctx context.Context, c clock.Clock, limit time.Duration, do 
 	case a := <-answers:
 		return a.value, a.err
 	case <-late:
-		return none, errTimedOut
+		return none, ErrTimedOut
 	case <-ctx.Done():
 		return none, context.Cause(ctx)
 	}

@@ -259,7 +259,7 @@ func decideDead(a Action, s situation, p Policy) Action {
 		return a
 	case a.EnsureDead && !s.canEnsureDead:
 		a.Reason = "dying and never provisioned, and the state cannot make it dead"
-		a.Err = errors.NotSupportedf("machine %s: making a dying machine dead", a.Was.ID)
+		a.Err = errors.WithType(errors.Errorf("machine %s: cannot be made dead: the state is no LifeSetter", a.Was.ID), errors.NotSupported)
 		return a
 	}
 	if s.settled {

@@ -198,7 +198,7 @@ func TestMakePlanReasons(t *testing.T) {
 		{"1", provisioner.FateNone, false, "suitable availability zone for machine 1 not found: a not in the machine's zone constraint; b unavailable",
 			"suitable availability zone for machine 1 not found"},
 		{"1/lxd/0", provisioner.FateNone, false, "waits until its host 1 is provisioned", ""},
-		{"2", provisioner.FateNone, false, "dying and never provisioned, and the state cannot make it dead", "machine 2: making a dying machine dead not supported"},
+		{"2", provisioner.FateNone, false, "dying and never provisioned, and the state cannot make it dead", "machine 2: cannot be made dead: the state is no LifeSetter"},
 		{"3", provisioner.FateShared, false, "its instance i-3 is also claimed by machine 30", "machine 3: its instance i-3 is also claimed by machine 30"},
 		{"4", provisioner.FateKept, false, "its instance is to be kept", ""},
 		{"5", provisioner.FateUnclear, true, "whether its instance is to be kept could not be read", "machine 5: whether its instance is to be kept could not be read"},

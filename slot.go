@@ -157,9 +157,9 @@ func (e *engine) statusLate(o *op) {
 		return
 	}
 	s.late = true
-	e.tell(Event{Kind: EventStatusFailed, Machine: o.unit.rec.ID, Text: o.req.(StatusUpdate).Text, Err: errTimedOut})
+	e.tell(Event{Kind: EventStatusFailed, Machine: o.unit.rec.ID, Text: o.req.(StatusUpdate).Text, Err: ErrTimedOut})
 	if s.kind == showFirst || s.kind == showReset {
-		e.fire(o.unit, evWritten, &message{err: errTimedOut})
+		e.fire(o.unit, evWritten, &message{err: ErrTimedOut})
 	}
 }
 

@@ -163,7 +163,7 @@ func (e *engine) prepared(o *op, m *message) {
 	if m.err != nil && !e.quiet {
 		e.tell(Event{Kind: EventCallFailed, Text: o.kind.String(), Err: m.err})
 	}
-	alone := errors.Is(m.err, ErrPanic) || o.phase == phaseAgents && errors.Is(m.err, errTimedOut)
+	alone := errors.Is(m.err, ErrPanic) || o.phase == phaseAgents && errors.Is(m.err, ErrTimedOut)
 	if alone && len(o.units) > 1 && !e.quiet {
 		e.prepareApart(o)
 		return
@@ -519,8 +519,11 @@ func noteCancel(_ *engine, u *unit, _ *message) { u.start.cancelled = true }
 // cannot be told whether an instance was made, or nil.
 func (e *engine) cancelStart(u *unit, unknown error) {
 	text := "the machine no longer wants an instance"
-	if e.quiet {
+	switch {
+	case e.over || e.quiet && e.shutdown:
 		text = "the task is shutting down"
+	case e.quiet:
+		text = "nobody drives the task any more"
 	}
 	if unknown != nil {
 		text += "; an instance may have been made"
