@@ -185,8 +185,8 @@ type Limits struct {
 	// ContainerStarts is the number of container starts at once on each host,
 	// within Starts. Defaults to 4.
 	ContainerStarts int
-	// Stops is the number of stops at once, and that of removals. Defaults
-	// to 16.
+	// Stops is the number of stops at once, that of removals and that of
+	// upkeep. Defaults to 16.
 	Stops int
 }
 
