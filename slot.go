@@ -286,6 +286,7 @@ func resetDone(e *engine, u *unit, m *message) {
 		} else {
 			e.enter(u, lifeResting)
 		}
+		e.catchUp(u)
 		return
 	}
 	u.failed = nil

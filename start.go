@@ -542,6 +542,7 @@ func (e *engine) endStart(u *unit, recorded bool) {
 	u.start, u.tries = nil, 0
 	if !recorded {
 		e.ledger.place(u.slot, noZone)
+		e.populate(u) // somebody else may have provisioned it
 	}
 	e.endShow(u)
 }
@@ -567,9 +568,18 @@ func (e *engine) giveUp(u *unit, cause error) {
 	e.enter(u, lifeFailed)
 	e.tell(Event{Kind: EventStartFailed, Machine: u.rec.ID, Attempt: s.attempt, Err: failed})
 	e.settled(u, Result{Kind: ActionStart, Reason: "its start has failed", Err: failed})
-	if u.has(flagGone) {
+	e.catchUp(u)
+}
+
+// catchUp looks at what came while something was under way that has failed.
+func (e *engine) catchUp(u *unit) {
+	switch {
+	case u.has(flagGone):
 		e.forget(u)
-	} else if u.has(flagDirty) {
+	case u.has(flagDirty):
+		if u.life == lifeFailed {
+			e.failedRecord(u)
+		}
 		e.consider(u)
 	}
 }
