@@ -218,15 +218,31 @@ func queueUndo(e *engine, u *unit, _ *message) { e.stops.Push("", u) }
 // undo stops the instance. It is not the instance in the record: that was read.
 func undo(e *engine, u *unit, _ *message) {
 	id := u.start.made.record.Instance
-	if owner := e.claims[id]; owner != nil {
-		// It belongs to somebody: the broker has given an instance away twice.
+	if why := e.spokenFor(id); why != "" {
+		// The broker has given an instance away twice.
 		e.stops.Done("")
-		e.tell(Event{Kind: EventOrphan, Machine: u.rec.ID, Instance: id,
-			Err: errors.Errorf("instance %s is in the record of machine %s, so it is not stopped", id, owner.rec.ID)})
+		e.tell(Event{Kind: EventOrphan, Machine: u.rec.ID, Instance: id, Err: errors.Errorf("instance %s %s, so it is not stopped", id, why)})
 		e.afterUndo(u)
 		return
 	}
 	e.beginStop(u, id)
+}
+
+// spokenFor is why an instance that was made for a machine, and that its record
+// does not have, must not be stopped all the same (HV3, HV4, HV5), or "".
+func (e *engine) spokenFor(id InstanceID) string {
+	if owner := e.claims[id]; owner != nil {
+		return "is in the record of machine " + string(owner.rec.ID)
+	}
+	for _, m := range e.look.suspects {
+		if m.Instance == id {
+			return "is in the record of machine " + string(m.ID) + ", which is at fault"
+		}
+	}
+	if fate, ok := e.reaper.spared[id]; ok {
+		return "was left running when its record was removed (" + fate.String() + ")"
+	}
+	return ""
 }
 
 func undone(e *engine, u *unit, m *message) {

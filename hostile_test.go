@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/juju/errors"
+
 	"github.com/seed81ba69f2/provisioner"
 	"github.com/seed81ba69f2/provisioner/provisionertest"
 )
@@ -228,6 +230,60 @@ func TestLongestResync(t *testing.T) {
 				t.Errorf("seed %d: %d looks in the first hour, want 1", seed, looks)
 			}
 			stopCleanly(t, w, stop)
+		})
+	}
+}
+
+// A givingBroker gives one instance away, whoever asks.
+type givingBroker struct {
+	hookedBroker
+	instance provisioner.InstanceID
+}
+
+func (b givingBroker) Start(_ context.Context, req provisioner.StartRequest) (provisioner.StartResult, error) {
+	return provisioner.StartResult{Instance: b.instance, Zone: req.Zone}, nil
+}
+
+// HV3, HV4, HV5: an instance that the broker gives for a start, and that is
+// somebody's or was left running on purpose, is not stopped when it cannot be
+// recorded.
+func TestGivenAwayTwice(t *testing.T) {
+	for _, c := range []struct {
+		why  string
+		mode provisioner.HarvestMode
+		was  []provisioner.Machine
+	}{
+		{"HV5: it is in the record of another", provisioner.HarvestDestroyed,
+			[]provisioner.Machine{{ID: "9", Life: provisioner.Alive, Instance: "i-9", Zone: "a"}}},
+		{"HV3: it was kept when its record was removed", provisioner.HarvestDestroyed,
+			[]provisioner.Machine{{ID: "9", Life: provisioner.Dead, Instance: "i-9", Zone: "a", Keep: true}}},
+		{"HV4: the mode has spared it", provisioner.HarvestNone,
+			[]provisioner.Machine{{ID: "9", Life: provisioner.Dead, Instance: "i-9", Zone: "a"}}},
+		{"nobody has it", provisioner.HarvestNone, nil},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := fleetOf(t, reliable, 0, 2)
+			must(t, w.Add(c.was...))
+			var stopped []string
+			cfg := configOf(w, func(_ context.Context, call provisionertest.Call, about ...string) error {
+				switch call {
+				case provisionertest.CallRecord:
+					return errors.New("the state refuses it")
+				case provisionertest.CallStop:
+					stopped = append(stopped, about...)
+				}
+				return nil
+			})
+			cfg.Broker = givingBroker{cfg.Broker.(hookedBroker), "i-9"}
+			cfg.Policy.Harvest = c.mode
+			stop := start(t, newTask(t, cfg))
+			pass(time.Minute)
+			must(t, w.AddPending("0"))
+			pass(10 * time.Minute)
+			if got, want := len(stopped) > 0, c.was == nil; got != want {
+				t.Errorf("%s: stopped %q", c.why, stopped)
+			}
+			_ = stop()
 		})
 	}
 }
