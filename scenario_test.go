@@ -19,6 +19,7 @@ import (
 
 	"github.com/seed81ba69f2/provisioner"
 	"github.com/seed81ba69f2/provisioner/constraints"
+	"github.com/seed81ba69f2/provisioner/groups"
 	"github.com/seed81ba69f2/provisioner/provisionertest"
 )
 
@@ -52,6 +53,7 @@ import (
 //	sleep DURATION        lets time pass without starting anything
 //	reconcile [DURATION]  one look; the context ends after DURATION
 //	mode MODE | limits starts=N containers=N stops=N
+//	topology WORD… | kept-apart ID…   who hosts what, and who is kept apart from whom
 //	plan | apply | explain ID | why ID | check | state | stop | restart
 //
 // run and the last two lines give output, and so does what follows "plan".
@@ -142,6 +144,8 @@ type scene struct {
 	cancel context.CancelFunc
 	ended  chan error
 	plan   provisioner.Plan
+
+	topology *groups.Topology
 }
 
 func (s *scene) w() *provisionertest.World {
@@ -366,6 +370,10 @@ func (s *scene) do(line string) string {
 		err := <-s.ended
 		s.task, s.ended = nil, nil
 		return s.news() + fmt.Sprintf("run ended: %v\n", err)
+	case "topology":
+		must(s.setTopology(args))
+	case "kept-apart":
+		return s.keptApart(ids())
 	case "restart":
 		s.task, s.ended = nil, nil
 	default:
@@ -635,6 +643,40 @@ func (s *scene) news() string {
 		fmt.Fprintf(&b, "%8.3fs %s\n", r.At.Seconds(), strings.ReplaceAll(r.String(), "\n", " "))
 	}
 	s.shown = len(records)
+	return b.String()
+}
+
+// setTopology reads machines and units, one a word: "3" is a machine, "3=i3" one
+// that is provisioned, "*5=i5" a controller's; "mysql@0" is a unit, "mysql@" one
+// that is not assigned, "-nrpe@0" a subordinate one.
+func (s *scene) setTopology(words []string) (err error) {
+	var machines []groups.Machine
+	var units []groups.Unit
+	for _, word := range words {
+		if application, machine, unit := strings.Cut(word, "@"); unit {
+			application, subordinate := strings.CutPrefix(application, "-")
+			units = append(units, groups.Unit{Application: application, Machine: provisioner.MachineID(machine), Subordinate: subordinate})
+			continue
+		}
+		word, controller := strings.CutPrefix(word, "*")
+		id, instance, _ := strings.Cut(word, "=")
+		machines = append(machines, groups.Machine{ID: provisioner.MachineID(id), Instance: provisioner.InstanceID(instance), Controller: controller})
+	}
+	s.topology, err = groups.NewTopology(machines, units)
+	return err
+}
+
+func (s *scene) keptApart(ids []provisioner.MachineID) string {
+	var b strings.Builder
+	for _, id := range ids {
+		machines, err := s.topology.DistributionGroup(id)
+		instances, err2 := s.topology.DistributionInstances(id)
+		if err := errors.Join(err, err2); err != nil {
+			fmt.Fprintf(&b, "%s: error: %v\n", id, err)
+			continue
+		}
+		fmt.Fprintf(&b, "%s: machines %v, instances %v\n", id, machines, instances)
+	}
 	return b.String()
 }
 
