@@ -287,6 +287,10 @@ func derived(e *engine, u *unit, m *message) {
 // attempt chooses a zone and asks the broker. The unit has a place, which the
 // operation takes over.
 func (e *engine) attempt(u *unit) {
+	if e.decide(u).Kind == ActionCancel { // its record has come, and its turn in that reading not yet
+		dropStart(e, u, nil)
+		return
+	}
 	s := u.start
 	if e.policy.Retry.Deadline > 0 && s.walk.Attempts > 0 && e.now.Sub(s.began) >= e.policy.Retry.Deadline {
 		e.leavePlace(u)
