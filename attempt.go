@@ -91,6 +91,10 @@ func (e *engine) attemptFailed(u *unit, o *op, err error) {
 	}
 	e.heard(u, o, err)
 	last := OutcomeOf(err)
+	if s.open && (o.phase == phaseLimit || errors.Is(err, ErrLeaseLost)) {
+		last = Outcome{Kind: OutcomeUnknown} // the broker was not even asked, so that is as unknown as before (ST11)
+	}
+	s.open = last.Kind == OutcomeUnknown
 	if s.cancelled || e.quiet {
 		if last.Kind != OutcomeUnknown {
 			err = nil

@@ -202,12 +202,17 @@ func (h hostState) reason(host MachineID) string {
 	return ""
 }
 
+const reasonUnwanted = "its start is under way and no longer wanted"
+
 // decide is the one rule: what is to be done about one machine (LD8). MakePlan
 // folds it over a fleet, the engine applies it to one machine.
 func decide(m Machine, s situation, p Policy) Action {
 	c := Classify(m)
 	a := Action{Kind: ActionLeave, Was: m, Reason: c.Reason, LookAgain: c.LookAgain, Err: c.Err}
 	if c.Err != nil {
+		if (m.Life == Dying || m.Life == Dead) && s.phase.starting() {
+			return Action{Kind: ActionCancel, Was: m, Reason: reasonUnwanted}
+		}
 		return a
 	}
 	if m.Instance != "" && c.Class != ClassDead && s.phase.between() {
@@ -252,7 +257,7 @@ func decidePending(a Action, s situation) Action {
 func decideDead(a Action, s situation, p Policy) Action {
 	switch {
 	case s.phase.starting():
-		a.Kind, a.Reason = ActionCancel, "its start is under way and no longer wanted"
+		a.Kind, a.Reason = ActionCancel, reasonUnwanted
 		return a
 	case s.phase.busy():
 		a.Reason = "busy: " + string(s.phase)

@@ -27,6 +27,7 @@ type start struct {
 	zone    int32
 	keep    bool     // the next attempt is in the same zone (ST3)
 	again   bool     // and is the same attempt (ST11)
+	open    bool     // whether the last attempt has made an instance is not known
 	planned ZoneName // an applied plan's choice for the first attempt
 	began   time.Time
 	history StartError
