@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,13 +39,12 @@ func TestTypedNilErrors(t *testing.T) {
 						provisioner.Machine{ID: "91", Life: provisioner.Alive, Instance: "i-91", Zone: "a"},
 						provisioner.Machine{ID: "91/lxd/0", Life: provisioner.Alive, Instance: "i-92", Zone: "a"},
 						provisioner.Machine{ID: "92", Life: provisioner.Dying}))
-					faults := 1
+					var calls atomic.Int64
 					cfg := configOf(w, func(_ context.Context, c provisionertest.Call, _ ...string) error {
-						if c != call || faults == 0 {
-							return nil
+						if c == call && calls.Add(1) == 1 {
+							return typedNil
 						}
-						faults--
-						return typedNil
+						return nil
 					})
 					cfg.Observers = []provisioner.Observer{provisioner.ObserverFunc(func(e provisioner.Event) { _ = e.String() })}
 					task := newTask(t, cfg)
@@ -216,18 +216,18 @@ func TestLongestResync(t *testing.T) {
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) {
 			w := fleetOf(t, reliable, 1, 2)
-			looks := 0
+			var looks atomic.Int64
 			cfg := configOf(w, func(_ context.Context, call provisionertest.Call, _ ...string) error {
 				if call == provisionertest.CallFleet {
-					looks++
+					looks.Add(1)
 				}
 				return nil
 			})
 			cfg.Resync, cfg.Random = math.MaxInt64, func() uint64 { return seed }
 			stop := start(t, newTask(t, cfg))
 			pass(time.Hour)
-			if looks != 1 {
-				t.Errorf("seed %d: %d looks in the first hour, want 1", seed, looks)
+			if n := looks.Load(); n != 1 {
+				t.Errorf("seed %d: %d looks in the first hour, want 1", seed, n)
 			}
 			stopCleanly(t, w, stop)
 		})
