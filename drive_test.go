@@ -912,3 +912,28 @@ func TestStatusWritesAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// HV7: an instance that a broker names as not stopped is not, also if it forgets
+// to say why: it is tried again, and the record stays until then.
+func TestStopFailsWithoutAReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := provisionertest.New(provisionertest.Settings{Kind: true})
+		must(t, w.Add(provisioner.Machine{ID: "0", Life: provisioner.Dead, Instance: "i-0"}))
+		stops := 0
+		cfg := configOf(w, func(_ context.Context, call provisionertest.Call, _ ...string) error {
+			if call != provisionertest.CallStop {
+				return nil
+			}
+			if stops++; stops > 1 {
+				return nil
+			}
+			return &provisioner.StopError{Failed: map[provisioner.InstanceID]error{"i-0": nil}}
+		})
+		stop := start(t, newTask(t, cfg))
+		pass(time.Minute)
+		stopCleanly(t, w, stop)
+		if stops != 2 || len(w.Live()) != 0 || len(w.Machines()) != 0 {
+			t.Errorf("%d stops, left: instances %v, machines %v; want 2, none, none", stops, w.Live(), w.Machines())
+		}
+	})
+}
