@@ -306,7 +306,8 @@ func (e *engine) attempt(u *unit) {
 			return
 		}
 	}
-	if !e.zoneless(u) && !e.chooseZone(u) {
+	asIs := s.again && s.zone == noZone // it was asked for when the broker had no zones
+	if !asIs && !e.zoneless(u) && !e.chooseZone(u) {
 		return
 	}
 	if s.noZones != "" {
