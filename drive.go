@@ -192,7 +192,7 @@ type driver struct {
 }
 
 // drive turns the engine until ctx ends or there is no more reason to. The
-// caller has the seat, and has lost it when drive returns.
+// caller has the seat, and no longer when drive returns.
 func (d *driver) drive(ctx context.Context, first ...message) error {
 	d.inbox.mu.Lock()
 	d.inbox.driven = true
@@ -318,7 +318,8 @@ func (d *driver) giveWay() bool {
 	return s.watched && d.leave(standing{})
 }
 
-// leave gives the seat back, unless something has come in meanwhile.
+// leave gives the seat back, for good if it is Run's, unless something has come
+// in meanwhile.
 func (d *driver) leave(s standing) bool {
 	d.inbox.mu.Lock()
 	if len(d.inbox.queue) > 0 {
@@ -339,7 +340,9 @@ func (d *driver) leave(s standing) bool {
 	if d.quiet && len(s.out) == 0 {
 		d.pool.all.Wait()
 	}
-	d.seat <- struct{}{}
+	if d.until != nil { // after Run nobody drives
+		d.seat <- struct{}{}
+	}
 	return true
 }
 

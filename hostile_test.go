@@ -287,3 +287,29 @@ func TestGivenAwayTwice(t *testing.T) {
 		})
 	}
 }
+
+// LC2: a look that is asked for while Run ends begins nothing any more.
+func TestReconcileWhileRunEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := fleetOf(t, reliable, 3, 2)
+		cfg := configOf(w, nil)
+		cfg.Observers = []provisioner.Observer{provisioner.ObserverFunc(func(e provisioner.Event) {
+			if e.Kind == provisioner.EventShutdown {
+				time.Sleep(20 * time.Second) // Run waits for it
+			}
+		})}
+		task := newTask(t, cfg)
+		stop := start(t, task)
+		pass(time.Minute)
+		task.Kill()
+		pass(time.Second)
+		must(t, w.AddPending("90"))
+		if _, err := task.Reconcile(t.Context()); !errors.Is(err, provisioner.ErrStopped) {
+			t.Errorf("Reconcile: %v, want %v", err, provisioner.ErrStopped)
+		}
+		must(t, stop())
+		if n := len(provisioned(w)); n != 3 {
+			t.Errorf("%d machines are provisioned, want 3: nothing is begun after Kill", n)
+		}
+	})
+}
