@@ -60,7 +60,7 @@ func (e *engine) started(u *unit, r InstanceRecord) {
 		u.rec.Life = Alive
 		u.drop(flagGone | flagKnown)
 	}
-	e.show(u, StatusUpdate{Instance: InstanceRunning}, showFinal)
+	e.show(u, StatusUpdate{InstanceStatus: InstanceRunning}, showFinal)
 	e.unclaim(u)
 	u.rec.Instance, u.rec.Zone = r.Instance, r.Zone
 	e.claim(u)
@@ -152,7 +152,7 @@ func (e *engine) goOn(u *unit, last Outcome, err error, o *op) {
 	}
 	text := retryText(u.rec.ID, failedIn, d, err)
 	e.tell(Event{Kind: EventAttemptFailed, Machine: u.rec.ID, Zone: failedIn, Attempt: s.attempt, Err: err, Text: text, Next: e.now.Add(d.Wait)})
-	e.show(u, StatusUpdate{Instance: InstanceAllocating, Text: text}, showPlain)
+	e.show(u, StatusUpdate{InstanceStatus: InstanceAllocating, Text: text}, showPlain)
 	switch {
 	case d.Wait > 0:
 		e.wake(u, d.Wait)

@@ -12,8 +12,9 @@ import (
 // the two interfaces that a host must bring.
 //
 // Every method may be called from several goroutines at once, must return soon
-// after its context ends, and owns nothing of its request after it has
-// returned; what it returns belongs to the caller. A panic in it becomes that
+// after its context ends, may read but not change what its request holds, and
+// owns nothing of it after it has returned; what it returns belongs to the
+// caller. A panic in it becomes that
 // machine's error.
 //
 // Interfaces of this package never grow; new abilities are new, optional

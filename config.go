@@ -133,9 +133,12 @@ type Policy struct {
 
 	// Backoff is how everything but starts is tried again: reads, stops,
 	// removals. Retries and Deadline are not looked at: it is never given up.
-	// RoundDelay defaults to 1 s here, and MaxDelay to 1 min.
+	// RoundDelay defaults to 1 s here, and MaxDelay to 1 min; no wait is
+	// shorter than 10 ms, lest a host that is down is called without a pause.
 	Backoff RetryPolicy
 }
+
+const shortestBackoff = 10 * time.Millisecond
 
 func (p Policy) backoff(n int, r float64) time.Duration {
 	b := p.Backoff
@@ -145,7 +148,7 @@ func (p Policy) backoff(n int, r float64) time.Duration {
 	if b.MaxDelay == 0 {
 		b.MaxDelay = time.Minute
 	}
-	return b.wait(n, r)
+	return max(b.wait(n, r), shortestBackoff)
 }
 
 // faults names every field that has no meaning.

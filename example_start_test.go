@@ -149,7 +149,7 @@ func ExampleStartRequest_Report() {
 	written := make(statusChannel, 10)
 	show := func() {
 		u := <-written
-		fmt.Printf("machine %s: %s %q\n", u.Machine, u.Instance, u.Text)
+		fmt.Printf("machine %s: %s %q\n", u.Machine, u.InstanceStatus, u.Text)
 	}
 	startMachine(provisioner.StartInfo{}, func(_ context.Context, q provisioner.StartRequest) (provisioner.StartResult, error) {
 		show()

@@ -536,7 +536,7 @@ func (r *running) start(c startCall) {
 	var over atomic.Bool
 	c.request.Report = func(status InstanceStatus, text string) {
 		if !over.Load() {
-			r.post(message{kind: msgReport, op: r.op, update: &StatusUpdate{Instance: status, Text: text}})
+			r.post(message{kind: msgReport, op: r.op, update: &StatusUpdate{InstanceStatus: status, Text: text}})
 		}
 	}
 	defer over.Store(true)

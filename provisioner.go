@@ -119,15 +119,21 @@ func (t *Task) Capabilities() []Capability { return append([]Capability(nil), t.
 // Kill. It may be called once. When it returns the watchers are stopped and no
 // goroutine is left, save calls that are named in a *CallsOutError, of the host's
 // and of observers (ST14).
-func (t *Task) Run(ctx context.Context) error {
+func (t *Task) Run(ctx context.Context) (err error) {
 	if t.engine == nil {
 		return ErrNotNew
 	}
 	if !t.began.CompareAndSwap(false, true) {
 		return ErrRunTwice
 	}
+	defer close(t.done)
+	defer func() { // the clock and the lease are the host's
+		if r := recover(); r != nil {
+			t.err = faultOf(r)
+			err = t.err
+		}
+	}()
 	t.err = t.run(ctx)
-	close(t.done)
 	return t.err
 }
 

@@ -251,7 +251,11 @@ func (w Walk) Next(p RetryPolicy, last Outcome, usable int, r float64) (Walk, De
 	case last.Kind == OutcomePermanent:
 		return w, Decision{Step: StepFail}
 	case last.Kind == OutcomeRateLimited:
-		return w, Decision{Step: StepSameZone, Wait: orDefault(last.After, p.wait(w.Retries+1, r)), Left: left}
+		after := last.After
+		if after < Off { // a moment that has passed is no promise that it will work now
+			after = 0
+		}
+		return w, Decision{Step: StepSameZone, Wait: orDefault(after, p.wait(w.Retries+1, r)), Left: left}
 	case last.Kind == OutcomeZoneFailed && usable > 0:
 		return w, Decision{Step: StepNextZone, Wait: orDefault(p.ZoneDelay, 0), Left: left}
 	case left <= 0:

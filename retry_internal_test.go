@@ -67,14 +67,18 @@ func TestBackoffDefaults(t *testing.T) {
 	}{
 		{"from 1 s to 1 min", RetryPolicy{Jitter: NoJitter}, []time.Duration{1, 2, 4, 8, 16, 32, 60, 60}},
 		{"what is set counts", RetryPolicy{Jitter: NoJitter, RoundDelay: 2 * time.Second, MaxDelay: 5 * time.Second}, []time.Duration{2, 4, 5, 5}},
-		{"Off is no wait", RetryPolicy{RoundDelay: Off}, []time.Duration{0, 0}},
+		{"no wait is not a hot loop", RetryPolicy{RoundDelay: Off}, []time.Duration{10, 10}},
 		{"retries are not looked at", RetryPolicy{Jitter: NoJitter, Retries: NoRetries, Deadline: 1}, []time.Duration{1, 2}},
 	}
 	for _, test := range tests {
 		t.Run(test.why, func(t *testing.T) {
 			for i, want := range test.want {
-				if got := (Policy{Backoff: test.in}).backoff(i+1, 0.5); got != want*time.Second {
-					t.Errorf("wait %d is %v, want %v", i+1, got, want*time.Second)
+				unit := time.Second
+				if test.in.RoundDelay == Off {
+					unit = time.Millisecond
+				}
+				if got := (Policy{Backoff: test.in}).backoff(i+1, 0.5); got != want*unit {
+					t.Errorf("wait %d is %v, want %v", i+1, got, want*unit)
 				}
 			}
 		})

@@ -486,3 +486,13 @@ func TestErrNoZone(t *testing.T) {
 		t.Errorf("AZ9: %q", plan.Left[0].Reason)
 	}
 }
+
+// ST4: a moment that has passed is no promise, and a broker that names one is
+// not asked again without a pause.
+func TestRetryAfterAMomentThatHasPassed(t *testing.T) {
+	p := provisioner.RetryPolicy{Jitter: provisioner.NoJitter}
+	_, d := provisioner.Walk{}.Next(p, provisioner.OutcomeOf(provisioner.RetryAfter(errors.New("slow down"), -3*time.Second)), 2, 0)
+	if want := (provisioner.Decision{Step: provisioner.StepSameZone, Wait: 10 * time.Second, Left: 10}); d != want {
+		t.Errorf("%+v, want %+v", d, want)
+	}
+}

@@ -110,7 +110,7 @@ func (e *engine) beginWrite(s *shown, place *lane.Lane[*unit]) {
 func (e *engine) showRunning(u *unit) {
 	lost := u.rec.InstanceStatus == InstanceAllocating && !u.rec.Unread.Has(FieldInstanceStatus)
 	if lost && u.rec.Life == Alive && u.rec.Instance != "" && !u.rec.Unread.Has(FieldInstance) && u.shown == nil {
-		e.show(u, StatusUpdate{Instance: InstanceRunning}, showPlain)
+		e.show(u, StatusUpdate{InstanceStatus: InstanceRunning}, showPlain)
 	}
 }
 
@@ -272,7 +272,7 @@ func resetStatus(e *engine, u *unit, _ *message) {
 		e.fire(u, evWritten, &message{err: errors.New("an earlier status is still being written")})
 		return
 	}
-	if !e.show(u, StatusUpdate{Status: StatusPending, Instance: InstanceAllocating}, showReset) {
+	if !e.show(u, StatusUpdate{Status: StatusPending, InstanceStatus: InstanceAllocating}, showReset) {
 		e.fire(u, evWritten, &message{})
 	}
 }

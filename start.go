@@ -97,7 +97,7 @@ func placeGot(e *engine, u *unit, _ *message) {
 		s.began = e.now
 		e.enter(u, lifeAnnouncing)
 		e.tell(Event{Kind: EventStarting, Machine: u.rec.ID})
-		if !e.show(u, StatusUpdate{Instance: InstanceAllocating, Text: "starting"}, showFirst) {
+		if !e.show(u, StatusUpdate{InstanceStatus: InstanceAllocating, Text: "starting"}, showFirst) {
 			e.fire(u, evWritten, nil)
 		}
 	case !s.ready || e.now.Sub(s.groupAt) > time.Minute:
@@ -301,7 +301,7 @@ func (e *engine) attempt(u *unit) {
 	if host := u.rec.ID.Host(); host != "" && !s.again {
 		if reason := e.hostState(host).reason(host); reason != "" {
 			e.leavePlace(u)
-			e.show(u, StatusUpdate{Instance: InstanceAllocating, Text: reason}, showPlain)
+			e.show(u, StatusUpdate{InstanceStatus: InstanceAllocating, Text: reason}, showPlain)
 			e.passOver(u, reason)
 			return
 		}
@@ -311,7 +311,7 @@ func (e *engine) attempt(u *unit) {
 		return
 	}
 	if s.noZones != "" {
-		e.show(u, StatusUpdate{Instance: InstanceAllocating, Text: "starting"}, showPlain)
+		e.show(u, StatusUpdate{InstanceStatus: InstanceAllocating, Text: "starting"}, showPlain)
 	}
 	if !s.again {
 		s.attempt++
@@ -424,7 +424,7 @@ func (e *engine) noZone(u *unit) {
 	}
 	if s.noZones != text {
 		s.noZones = text
-		e.show(u, StatusUpdate{Instance: InstanceProvisioningError, Text: text}, showPlain)
+		e.show(u, StatusUpdate{InstanceStatus: InstanceProvisioningError, Text: text}, showPlain)
 		e.tell(Event{Kind: EventZonesOut, Machine: u.rec.ID, Text: text, Next: next})
 	}
 	e.settled(u, Result{Kind: ActionStart, Reason: text, Err: s.history.clone()})
@@ -569,7 +569,7 @@ func (e *engine) giveUp(u *unit, cause error) {
 	if errors.Is(cause, ErrNoZone) {
 		text += ": " + excludedText(failed.Out)
 	}
-	e.show(u, StatusUpdate{Status: StatusError, Instance: InstanceProvisioningError, Text: text}, showFinal)
+	e.show(u, StatusUpdate{Status: StatusError, InstanceStatus: InstanceProvisioningError, Text: text}, showFinal)
 	e.endStart(u, false)
 	e.enter(u, lifeFailed)
 	e.tell(Event{Kind: EventStartFailed, Machine: u.rec.ID, Attempt: s.attempt, Err: failed})

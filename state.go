@@ -122,11 +122,11 @@ type StatusWriter interface {
 
 // A StatusUpdate is what to show of one machine.
 type StatusUpdate struct {
-	Machine  MachineID
-	Status   Status         // of the machine; empty: leave it as it is
-	Instance InstanceStatus // of its instance
-	Text     string
-	Epoch    uint64 // of the lease that allows this, 0 without one
+	Machine        MachineID
+	Status         Status         // of the machine; empty: leave it as it is
+	InstanceStatus InstanceStatus // of its instance
+	Text           string
+	Epoch          uint64 // of the lease that allows this, 0 without one
 }
 
 // A LifeSetter is a state that can make a dying machine dead. Without it a

@@ -790,3 +790,23 @@ func TestLease(t *testing.T) {
 		}
 	})
 }
+
+type brokenLease struct{ provisioner.Lease }
+
+func (brokenLease) Lost() <-chan struct{} { panic("lost its lease") }
+
+// LC4: a panic of what the host plugs in ends Run with an error, and nobody
+// waits for ever.
+func TestRunEndsWhenTheLeasePanics(t *testing.T) {
+	w := provisionertest.New(provisionertest.Settings{Kind: true})
+	task, err := provisioner.New(provisioner.Config{Controller: "c", Broker: w.Broker(), State: w.State(), Lease: brokenLease{w.TakeLease()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := task.Run(t.Context()); !errors.Is(err, provisioner.ErrPanic) {
+		t.Errorf("Run: %v, want ErrPanic", err)
+	}
+	if err := task.Wait(); !errors.Is(err, provisioner.ErrPanic) {
+		t.Errorf("Wait: %v, want ErrPanic", err)
+	}
+}

@@ -194,7 +194,7 @@ func TestMisuses(t *testing.T) {
 			_, _ = w.Broker().Start(ctx, provisioner.StartRequest{Machine: "0"})
 		}), "start 0 at 0s: another is under way for machine 0"},
 		{"two status writes at once", overlap(func(w *provisionertest.World) {
-			_ = w.State().WriteStatus(ctx, provisioner.StatusUpdate{Machine: "0", Instance: "x"})
+			_ = w.State().WriteStatus(ctx, provisioner.StatusUpdate{Machine: "0", InstanceStatus: "x"})
 		}), `status 0 x "" at 0s: another is under way for the status of machine 0`},
 		{"two removals at once", overlap(func(w *provisionertest.World) {
 			_ = w.State().Remove(ctx, provisioner.Removal{Machine: "0"})

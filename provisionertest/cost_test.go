@@ -21,7 +21,7 @@ func TestCallsOfAKindSilentWorldAllocateLittle(t *testing.T) {
 		do   func(i int, id provisioner.MachineID) error
 	}{
 		{"status", 0, func(_ int, id provisioner.MachineID) error {
-			return s.WriteStatus(ctx, provisioner.StatusUpdate{Machine: id, Instance: provisioner.InstanceAllocating, Text: "starting"})
+			return s.WriteStatus(ctx, provisioner.StatusUpdate{Machine: id, InstanceStatus: provisioner.InstanceAllocating, Text: "starting"})
 		}},
 		// One of them is the list of ids that goes in.
 		{"machines", 2, func(_ int, id provisioner.MachineID) error { _, err := s.Machines(ctx, id); return err }},

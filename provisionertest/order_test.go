@@ -31,7 +31,7 @@ func busy(t *testing.T, s provisionertest.Settings) (transcript string, ties int
 			group.Go(func() {
 				zone := fleet.Zones[i%3].Name
 				for ctx.Err() == nil {
-					_ = w.State().WriteStatus(ctx, provisioner.StatusUpdate{Machine: m.ID, Instance: provisioner.InstanceAllocating})
+					_ = w.State().WriteStatus(ctx, provisioner.StatusUpdate{Machine: m.ID, InstanceStatus: provisioner.InstanceAllocating})
 					res, err := w.Broker().Start(ctx, provisioner.StartRequest{Machine: m.ID, Zone: zone})
 					if err != nil {
 						continue
@@ -197,7 +197,7 @@ func TestTranscriptOfEveryCall(t *testing.T) {
 		_, _ = s.Fleet(ctx)
 		_, _ = s.Machines(ctx, "0", "9")
 		_, _ = s.StartInfo(ctx, "1")
-		_ = s.WriteStatus(ctx, provisioner.StatusUpdate{Machine: "1", Status: "error", Instance: "provisioning error", Text: "boom"})
+		_ = s.WriteStatus(ctx, provisioner.StatusUpdate{Machine: "1", Status: "error", InstanceStatus: "provisioning error", Text: "boom"})
 		_ = s.EnsureDead(ctx, provisioner.LifeRequest{Machine: "1"})
 		_, _ = s.RetryMachines(ctx)
 		_, _ = s.Groups(ctx, "0")

@@ -207,7 +207,7 @@ func TestSnapshotsAreCopies(t *testing.T) {
 func TestStatuses(t *testing.T) {
 	w := kind(t, provisionertest.Settings{}, 1, 0)
 	s := w.State()
-	must(t, s.WriteStatus(t.Context(), provisioner.StatusUpdate{Machine: "0", Instance: provisioner.InstanceProvisioningError, Text: "boom"}))
+	must(t, s.WriteStatus(t.Context(), provisioner.StatusUpdate{Machine: "0", InstanceStatus: provisioner.InstanceProvisioningError, Text: "boom"}))
 	m, _ := w.Machine("0")
 	if m.Status != provisioner.StatusPending || m.InstanceStatus != provisioner.InstanceProvisioningError || w.StatusText("0") != "boom" {
 		t.Errorf("got %v %q: an empty status leaves the machine's as it is", m, w.StatusText("0"))

@@ -25,7 +25,7 @@ func (s *State) WriteStatus(ctx context.Context, u provisioner.StatusUpdate) err
 		if err != nil {
 			return none{}, err
 		}
-		m.setStatus(u.Status, u.Instance, u.Text)
+		m.setStatus(u.Status, u.InstanceStatus, u.Text)
 		if u.Status == provisioner.StatusPending {
 			delete(s.w.retryable, m.ID)
 		}
@@ -37,9 +37,9 @@ func (s *State) WriteStatus(ctx context.Context, u provisioner.StatusUpdate) err
 
 func showStatus(u provisioner.StatusUpdate) string {
 	if u.Status != "" {
-		return fmt.Sprintf("%s/%s %q", u.Status, u.Instance, u.Text)
+		return fmt.Sprintf("%s/%s %q", u.Status, u.InstanceStatus, u.Text)
 	}
-	return fmt.Sprintf("%s %q", u.Instance, u.Text)
+	return fmt.Sprintf("%s %q", u.InstanceStatus, u.Text)
 }
 
 // setStatus leaves alone what is empty.

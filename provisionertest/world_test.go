@@ -41,7 +41,7 @@ func TestTranscriptOfOneStart(t *testing.T) {
 		w.ResetRecords()
 		ctx := context.Background()
 		b, s := w.Broker(), w.State()
-		must(t, s.WriteStatus(ctx, provisioner.StatusUpdate{Machine: "0", Instance: provisioner.InstanceAllocating, Text: "starting"}))
+		must(t, s.WriteStatus(ctx, provisioner.StatusUpdate{Machine: "0", InstanceStatus: provisioner.InstanceAllocating, Text: "starting"}))
 		id := start(t, w, provisioner.StartRequest{Machine: "0", Zone: "a"})
 		must(t, s.SetInstance(ctx, provisioner.InstanceRecord{Machine: "0", Instance: id, Zone: "a"}))
 		must(t, w.SetLife("0", provisioner.Dead))

@@ -186,7 +186,7 @@ func (r *records) machine(id provisioner.MachineID) provisioner.MachineResult {
 		m.Life = provisioner.Dead
 	}
 	if s, ok := r.statuses[id]; ok {
-		m.InstanceStatus = s.Instance
+		m.InstanceStatus = s.InstanceStatus
 		if s.Status != "" {
 			m.Status = s.Status
 		}

@@ -90,7 +90,7 @@ func TestRecords(t *testing.T) {
 	if err := r.Remove(t.Context(), provisioner.Removal{Machine: "0"}); err == nil {
 		t.Error("a machine that is wanted was removed")
 	}
-	_ = r.WriteStatus(t.Context(), provisioner.StatusUpdate{Machine: "1", Status: provisioner.StatusError, Instance: provisioner.InstanceProvisioningError})
+	_ = r.WriteStatus(t.Context(), provisioner.StatusUpdate{Machine: "1", Status: provisioner.StatusError, InstanceStatus: provisioner.InstanceProvisioningError})
 	pending := provisioner.Machine{Life: provisioner.Alive, Status: provisioner.StatusPending}
 	check := func(r *records, want ...provisioner.Machine) {
 		t.Helper()
