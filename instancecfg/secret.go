@@ -14,10 +14,10 @@ const redacted = "REDACTED"
 // cannot be read from JSON, so that what was redacted on the way out is not
 // taken for a password on the way in. The zero value holds the zero value of T.
 type Secret[T any] struct {
-	// Two pointers deep: fmt calls no methods of what is in an unexported
-	// field, nor for %p. It would then print a text held here, and with a verb
-	// that does not fit it follows one pointer.
-	held **T
+	// What a function gives, no printer can see. Others call no methods of what
+	// is in an unexported field (fmt), or none if two texts are the same
+	// (go-cmp), and follow pointers. A pointer to it, for == and map keys.
+	held *func() T
 }
 
 // Hide returns a Secret that holds v.
@@ -25,7 +25,7 @@ func Hide[T any](v T) Secret[T] {
 	if reflect.ValueOf(&v).Elem().IsZero() {
 		return Secret[T]{}
 	}
-	held := &v
+	held := func() T { return v }
 	return Secret[T]{&held}
 }
 
@@ -34,14 +34,15 @@ func (s Secret[T]) Reveal() T {
 	if s.held == nil {
 		return *new(T)
 	}
-	return **s.held
+	return (*s.held)()
 }
 
 // IsZero says whether s holds the zero value of T.
 func (s Secret[T]) IsZero() bool { return s.held == nil }
 
-// Equal says whether both hold the same, by reflect.DeepEqual. The operator ==
-// does not.
+// Equal says whether both hold the same, by reflect.DeepEqual; go-cmp calls it.
+// The operator ==, and reflect.DeepEqual of the secrets themselves, say only
+// whether one is a copy of the other.
 func (s Secret[T]) Equal(other Secret[T]) bool {
 	return reflect.DeepEqual(s.Reveal(), other.Reveal())
 }

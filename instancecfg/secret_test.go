@@ -97,6 +97,24 @@ func TestSecretsDoNotLeakFromElsewhere(t *testing.T) {
 	}
 }
 
+// A test of a host that fails shows what is not as wanted: cmp leaves Stringers
+// alone where both give the same text.
+func TestSecretsDoNotLeakFromDiffs(t *testing.T) {
+	info, auth := full(instancecfg.JobManageModel)
+	for _, diff := range []string{
+		cmp.Diff(auth, instancecfg.Auth{Tag: auth.Tag, Password: instancecfg.Hide("other")}),
+		cmp.Diff(info, instancecfg.Info{UserData: instancecfg.Hide(map[string]any{"a": 1})}),
+		cmp.Diff([]instancecfg.Auth{auth}, nil),
+	} {
+		if diff == "" {
+			t.Error("no difference")
+		}
+		if found := leaks(diff); found != nil {
+			t.Errorf("%q in\n%s", found, diff)
+		}
+	}
+}
+
 func TestSecretsDoNotLeakFromErrors(t *testing.T) {
 	info, auth := full(instancecfg.JobManageModel)
 	auth.Tag = ""
