@@ -196,6 +196,10 @@ func (e *encoder) mapping(v reflect.Value) {
 			e.fault("a key that is %s: want text", kindOf(key))
 			continue
 		}
+		if _, twice := values[key.String()]; twice {
+			e.fault("two keys %q, of different types: want each key once", key.String())
+			continue
+		}
 		keys = append(keys, key.String())
 		values[key.String()] = iter.Value()
 	}

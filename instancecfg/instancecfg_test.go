@@ -140,6 +140,7 @@ func TestNewFaults(t *testing.T) {
 		{why: "data of another kind", info: data("a", []any{1, time.Time{}}), want: `UserData["a"][1]: time.Time: ` + kinds},
 		{why: "a secret in what is a secret already", info: data("a", instancecfg.Hide("x")), want: `UserData["a"]: instancecfg.Secret[string]: ` + kinds},
 		{why: "keys of another kind", info: data("a", map[any]any{1: 2}), want: `UserData["a"]: a key that is int: want text`},
+		{why: "one key in two types", info: data("a", map[any]any{"k": 1, instancecfg.Job("k"): 2}), want: `UserData["a"]: two keys "k", of different types: want each key once`},
 		{why: "a nil key", info: data("a", map[any]any{nil: 2}), want: `UserData["a"]: a key that is nil: want text`},
 		{why: "a long key", info: data("a", map[string]int{strings.Repeat("k", 999): 1}), want: `UserData["a"]: a key of 999 bytes: want at most 1000`},
 		{why: "binary text", info: data("a", "\xff"), want: `UserData["a"]: want UTF-8 text; binary data goes into cloud-init as base64`},
