@@ -436,6 +436,9 @@ func TestOddResults(t *testing.T) {
 		}, `Network[0] "eth0": Addresses[1] "10.0.0.256": want an IP address, with or without its prefix length; ` +
 			`Network[0] "eth0": Addresses[2] "10.0.0.1/33": want an IP address, with or without its prefix length; ` +
 			`Network[0] "eth0": Gateway "10.0.0": want an IP address; Network[0] "eth0": DNSServers[0] "": want an IP address; Network[0] "eth0": DNSServers[1] "dns.example.com": want an IP address`},
+		{"addresses in a zone that can't be shown", func(r *result) {
+			r.Network = []nic{{Name: "eth0", Addresses: []string{"fe80::1%\x1b[2J"}, Gateway: "fe80::1%\n", DNSServers: []string{"fe80::1%eth0"}}}
+		}, `Network[0] "eth0": Addresses[0] "fe80::1%\x1b[2J": want an IP address, with or without its prefix length; Network[0] "eth0": Gateway "fe80::1%\n": want an IP address`},
 		{"hardware addresses that are none", func(r *result) { r.Network = []nic{{MAC: "00:16:3e"}, {MAC: "00:16:3e:aa:bb:zz"}} },
 			`Network[0] "": MAC "00:16:3e": want 6, 8 or 20 bytes in hexadecimal with colons between them; ` +
 				`Network[1] "": MAC "00:16:3e:aa:bb:zz": want 6, 8 or 20 bytes in hexadecimal with colons between them`},

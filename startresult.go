@@ -101,9 +101,10 @@ func (f *faults) network(s *spot, i NetworkInterface) {
 	f.text(s, "Subnet", i.Subnet)
 }
 
+// isAddress: netip takes anything for the zone of an address.
 func isAddress(s string) bool {
 	_, err := netip.ParseAddr(s)
-	return err == nil
+	return err == nil && printable(s)
 }
 
 func isMAC(s string) bool {
