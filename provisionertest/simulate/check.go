@@ -1,0 +1,291 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/seed81ba69f2/provisioner"
+)
+
+// A violation is a rule that was broken.
+type violation struct {
+	rule, text string
+	at         string
+}
+
+func (v *violation) String() string { return fmt.Sprintf("%s: %s: %s", v.at, v.rule, v.text) }
+
+// fail notes the first violation; the run ends with it.
+func (s *sim) fail(rule, format string, args ...any) {
+	if s.bad == nil {
+		s.bad = &violation{rule, fmt.Sprintf(format, args...), s.now.String()}
+		s.logf("VIOLATION %s: %s", rule, s.bad.text)
+	}
+}
+
+// A usage is how many places are taken, and how many may be.
+type usage struct {
+	starts, stops, removals int
+	host                    map[provisioner.MachineID]int
+}
+
+// checkBegin looks at an operation that the engine gives out.
+func (s *sim) checkBegin(j *job) {
+	t := s.task
+	s.logf("begin %s %s %s%s", j.Kind, j.id, j.Zone, j.Instance)
+	if j.id != "" && j.Kind != "writing a status" {
+		for _, other := range t.jobs {
+			if other.id == j.id && other.Kind != "writing a status" {
+				s.fail("LD6", "%s machine %s begins while %s is under way", j.Kind, j.id, other.Kind)
+			}
+		}
+	}
+	switch j.Kind {
+	case "starting":
+		if u, _ := t.Unit(j.id); u.Zone != j.Zone {
+			s.fail("AZ7", "machine %s starts in %q and is counted in %q", j.id, j.Zone, u.Zone)
+		}
+	case "stopping":
+		if !j.Undo && !t.mode.Destroyed() {
+			s.fail("HV2", "instance %s of machine %s is stopped in mode %s", j.Instance, j.id, t.mode)
+		}
+	case "writing a status":
+		if t.quiet && j.Error && !t.failed[j.id] {
+			s.fail("ST14", "shutdown shows a failure of machine %s", j.id)
+		}
+	}
+	if t.quiet && (j.Kind == "starting" || j.Kind == "removing" || j.Kind == "upkeep" || j.Kind == "stopping" && !j.Undo) {
+		s.fail("ST14", "%s machine %s begins during shutdown", j.Kind, j.id)
+	}
+}
+
+// checkAsked looks at a machine for which the broker is asked for an instance.
+func (s *sim) checkAsked(id provisioner.MachineID) {
+	if u, _ := s.task.Unit(id); !u.Alive {
+		s.fail("ST13", "machine %s starts and does not want an instance", id)
+	}
+}
+
+// checkMade looks at an instance that is about to be made.
+func (s *sim) checkMade(made *instance, q provisioner.StartRequest) {
+	for _, i := range s.world.instances {
+		if i.live && !i.foreign && i.spared == nil && !i.lost && i.labels.Machine == q.Machine {
+			s.fail("ST11", "machine %s gets instance %s and still has %s", q.Machine, made.id, i.id)
+		}
+		if i.live && i.lost && i.nonce == q.Nonce {
+			s.fail("ST11", "machine %s gets instance %s in an attempt of its own, and whether %s was made is not known", q.Machine, made.id, i.id)
+		}
+	}
+}
+
+// checkStopped looks at an instance that is about to be stopped.
+func (s *sim) checkStopped(i *instance, undo bool) {
+	m := s.world.owner(i.id)
+	switch {
+	case m == nil && !undo:
+		// its record went meanwhile
+	case m == nil:
+	case m.Life != provisioner.Dead:
+		s.fail("HV5", "instance %s of machine %s is stopped, which is %s", i.id, m.ID, m.Life)
+	case m.Keep:
+		s.fail("HV3", "instance %s of machine %s is stopped, which is to be kept", i.id, m.ID)
+	}
+}
+
+func (s *sim) checkStatus(u provisioner.StatusUpdate) {
+	t := s.task
+	if t.writing[u.Machine] {
+		s.fail("ST20", "two statuses of machine %s are written at once", u.Machine)
+	}
+	final := u.InstanceStatus == provisioner.InstanceRunning && u.Text == "" || u.Status == provisioner.StatusError
+	first := u.Text == "starting" || u.Status == provisioner.StatusPending
+	if t.final[u.Machine] && !final && !first {
+		s.fail("ST20", "%q is shown of machine %s after the final word of its start", u.Text, u.Machine)
+	}
+	t.final[u.Machine] = final
+}
+
+func (s *sim) checkIDs(c callKind, ids []provisioner.MachineID) {
+	seen := map[provisioner.MachineID]bool{}
+	for _, id := range ids {
+		if seen[id] {
+			s.fail("LD2", "%s is called with %s twice", c, id)
+		}
+		seen[id] = true
+	}
+	if len(ids) == 0 {
+		s.fail("LD2", "%s is called for nothing", c)
+	}
+}
+
+// heard looks at an event.
+func (s *sim) heard(e provisioner.Event) {
+	t := s.task
+	s.logf("event: %s", oneLine(e.String()))
+	switch e.Kind {
+	case provisioner.EventShutdown:
+		t.quiet = true
+	case provisioner.EventStartFailed:
+		if t.quiet {
+			s.fail("ST14", "the start of machine %s fails during shutdown: %v", e.Machine, e.Err)
+		}
+		t.failed[e.Machine] = true
+	case provisioner.EventZonesOut:
+		t.failed[e.Machine] = true
+	case provisioner.EventStarting:
+		delete(t.failed, e.Machine)
+		delete(t.final, e.Machine)
+	case provisioner.EventForgotten:
+		if s.world.machines[e.Machine] != nil && !s.world.away[e.Machine] {
+			s.fail("LD3", "machine %s is forgotten, and was there all the time", e.Machine)
+		}
+		t.forgot[e.Machine] = s.world.machines[e.Machine] == nil
+	case provisioner.EventQueued:
+		if t.forgot[e.Machine] {
+			s.fail("LD3", "machine %s is queued, and was forgotten because its record is gone", e.Machine)
+		}
+	case provisioner.EventUnknown:
+		i := s.world.byID[e.Instance]
+		known := i.spared == nil || i.spared == t // what an earlier Task has spared is not stored yet
+		if i.live && !i.lost && known {
+			s.fail("HV9", "instance %s of machine %s is reported as unknown", e.Instance, i.labels.Machine)
+		}
+	}
+}
+
+// checkTurn looks at the engine after a turn.
+func (s *sim) checkTurn() {
+	t := s.task
+	if err := t.Audit(); err != nil {
+		s.fail("AZ7", "%v", err)
+	}
+	if t.tooLate {
+		s.fail("LC8", "a look has ended twice")
+	}
+	was := t.used
+	t.used = usage{host: map[provisioner.MachineID]int{}}
+	hold := func(id provisioner.MachineID) {
+		t.used.starts++
+		if h := id.Host(); h != "" {
+			t.used.host[h]++
+		}
+	}
+	for _, id := range s.known {
+		u, ok := t.Unit(id)
+		if !ok {
+			continue
+		}
+		if s.log != nil && t.shown[id] != u {
+			t.shown[id] = u
+			s.logf("machine %s is %+v", id, u)
+		}
+		if u.Life == "announcing" || u.Life == "preparing" {
+			hold(id)
+		}
+		if u.Zone != "" && id.IsContainer() {
+			s.fail("AZ2", "container %s is counted in zone %s", id, u.Zone)
+		}
+		if u.Zone != "" && u.Held == "" && (u.Instance == "" || u.Settled) {
+			s.fail("AZ7", "machine %s is counted in zone %s, and is not there", id, u.Zone)
+		}
+	}
+	for _, j := range t.jobs {
+		switch {
+		case j.Late():
+		case j.Kind == "starting" || j.Kind == "deriving zones":
+			hold(j.id)
+		case j.Kind == "stopping":
+			t.used.stops++
+		case j.Kind == "removing":
+			t.used.removals++
+		}
+	}
+	s.checkLimit("starts", t.used.starts, was.starts, t.limits.Starts)
+	s.checkLimit("stops", t.used.stops, was.stops, t.limits.Stops)
+	s.checkLimit("removals", t.used.removals, was.removals, t.limits.Stops)
+	for h, n := range t.used.host {
+		s.checkLimit("starts on one host", n, was.host[h], t.limits.ContainerStarts)
+	}
+}
+
+// checkLimit: no more than allowed, save those that went on before the limit
+// was lowered.
+func (s *sim) checkLimit(what string, now, was, limit int) {
+	if now > max(limit, was) {
+		s.fail("ST17", "%d %s at once, and %d are allowed", now, what, limit)
+	}
+}
+
+// unrest is what has not come to rest yet, now that the trouble is over; "" if
+// everything has.
+func (s *sim) unrest() string {
+	w, t := s.world, s.task
+	for _, j := range t.jobs {
+		return j.Kind + " " + string(j.id) + " is under way"
+	}
+	for _, id := range w.order {
+		m := w.machines[id]
+		u, ok := t.Unit(id)
+		host := w.machines[id.Host()]
+		switch {
+		case !ok:
+			return "machine " + string(id) + " is not known"
+		case m.Life == provisioner.Dead:
+			return "machine " + string(id) + " is dead and still there"
+		case m.Life == provisioner.Dying && m.Instance == "":
+			return "machine " + string(id) + " is dying without an instance"
+		case id.IsContainer() && (host == nil || host.Life != provisioner.Alive || host.Instance == ""):
+			continue
+		case m.Instance == "":
+			return "machine " + string(id) + " has no instance: " + u.Life
+		case u.Life != "resting":
+			return "machine " + string(id) + " does not rest: " + u.Life
+		case u.Instance != string(m.Instance):
+			return fmt.Sprintf("machine %s has instance %s, and %q is known", id, m.Instance, u.Instance)
+		}
+		// Without further looks nobody tells the zone of a record that was read later.
+		told := m.Zone != "" || s.set.resync == 0
+		if i := w.byID[m.Instance]; s.set.zoned && told && !id.IsContainer() && string(i.zone) != u.Zone {
+			return fmt.Sprintf("machine %s runs in %q and is counted in %q", id, i.zone, u.Zone)
+		}
+	}
+	for _, id := range s.known {
+		if _, ok := t.Unit(id); ok && w.machines[id] == nil {
+			return "machine " + string(id) + " is gone and still known"
+		}
+	}
+	if t.looks > 0 {
+		return fmt.Sprintf("%d looks have not ended", t.looks)
+	}
+	return ""
+}
+
+// checkRest holds what must be so when everything rests.
+func (s *sim) checkRest() {
+	w := s.world
+	for _, id := range w.adrift() {
+		s.fail("ST12", "instance %s of machine %s is left behind", id, w.byID[id].labels.Machine)
+	}
+	for _, id := range s.known {
+		if u, ok := s.task.Unit(id); ok && u.Made != "" {
+			s.fail("ST12", "instance %s of machine %s is an orphan", u.Made, id)
+		}
+	}
+	for _, m := range w.machines {
+		if i := w.byID[m.Instance]; i != nil && !i.live {
+			s.fail("HV5", "instance %s of machine %s is gone", i.id, m.ID)
+		}
+	}
+	snapshot := provisioner.Snapshot{CanEnsureDead: true, CanMaintain: s.set.maintains}
+	for _, id := range w.order {
+		snapshot.Fleet = append(snapshot.Fleet, w.read(id))
+	}
+	for _, z := range w.zones {
+		snapshot.Zones = append(snapshot.Zones, z.Zone)
+	}
+	for _, a := range provisioner.MakePlan(snapshot, provisioner.Policy{Harvest: s.mode}).Actions {
+		host := a.Was.ID.Host() // where no top-level machine is left, a plan takes it for one that it is not shown
+		if a.Kind != provisioner.ActionMaintain && (host == "" || w.machines[host] != nil) {
+			s.fail("LD8", "a plan has something to do: %v", a)
+		}
+	}
+}
