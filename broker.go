@@ -86,7 +86,8 @@ type Labels struct {
 }
 
 // A StartRequest is all that a broker may need for one instance. A simple
-// broker reads Machine, Zone, Token, Labels and Config, and leaves the rest.
+// broker reads Machine, Zone, Token, Labels and Config, and leaves the rest. Its
+// lists and maps are those of all attempts, so a broker must not change them.
 type StartRequest struct {
 	Machine MachineID
 	Attempt int      // 1 for the first

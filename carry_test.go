@@ -662,6 +662,38 @@ func TestGroupIsAskedFor(t *testing.T) {
 	})
 }
 
+// panicsOnce is a state whose first reading of machines, which is for a group,
+// panics.
+type panicsOnce struct {
+	*provisionertest.State
+	once *sync.Once
+}
+
+func (s panicsOnce) Machines(ctx context.Context, ids ...provisioner.MachineID) ([]provisioner.MachineResult, error) {
+	s.once.Do(func() { panic("state") })
+	return s.State.Machines(ctx, ids...)
+}
+
+// DG3: a fault of the host while a group is read comes back from the broker's
+// call as an error: no instance was made, so the start is tried again.
+func TestGroupThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := carryWorld(t, 1)
+		w.SetGroup("db", "0", "1")
+		broker := &asksGroup{Broker: w.Broker(), wants: map[provisioner.MachineID]bool{"0": true}, got: map[provisioner.MachineID][]provisioner.InstanceID{}}
+		_, events := look(t, w, func(cfg *provisioner.Config) {
+			cfg.Broker, cfg.State = broker, panicsOnce{w.State(), new(sync.Once)}
+		})
+		failed := events.of(provisioner.EventAttemptFailed)
+		if len(failed) != 1 || !errors.Is(failed[0].Err, provisioner.ErrPanic) || !strings.HasPrefix(failed[0].Err.Error(), "a host call panicked: state") {
+			t.Errorf("got %v, want one attempt that failed of the panic", failed)
+		}
+		if diff := cmp.Diff([]provisioner.MachineID{"0"}, provisioned(w)); diff != "" {
+			t.Errorf("it was not tried again (-want +got):\n%s", diff)
+		}
+	})
+}
+
 // ST1: information is read once, in bulk, for those that have just got a place,
 // at most 500 in one call, and for no machine that won't start.
 func TestInformationIsReadInBulk(t *testing.T) {

@@ -467,7 +467,8 @@ func (h *host) complete(c *startCall) {
 	q.Labels.Token = q.Token
 	id, members := q.Machine, c.group
 	q.Group = func(ctx context.Context) ([]InstanceID, error) {
-		instances, err := h.groupInstances(ctx, id, members)
+		// Guarded, or a panic of the state would be taken for the start's.
+		instances, err := guarded(func() ([]InstanceID, error) { return h.groupInstances(ctx, id, members) })
 		return instances, ZoneIndependent(err) // or the next zone might be a member's
 	}
 	q.Report = func(InstanceStatus, string) {}
