@@ -146,7 +146,7 @@ func (l *ledger) look(w *wish) {
 	if l.policy.MaxSkew == 0 || w.keyed == nil && len(w.group) == 0 {
 		return
 	}
-	l.limit.most = l.policy.MaxSkew
+	l.limit.most = min(l.policy.MaxSkew, mostSkew)
 	for z := range l.zones {
 		if l.closed(int32(z), w) == "" {
 			l.limit.see(int(l.group[z]), l.zones[z].weight)

@@ -259,7 +259,7 @@ func (r Ranking) ranked(zone ZoneName, rank int, reason string) RankedZone {
 
 // skewRule holds MaxSkew over the zones that the machine may use.
 func (r Ranking) skewRule() ZoneRule {
-	limit := skewLimit{most: r.MaxSkew}
+	limit := skewLimit{most: min(r.MaxSkew, mostSkew)}
 	usable, _ := FilterZones(r.Zones,
 		OnlyZones(ReasonConstraint, r.Constraint...),
 		OnlyZones(ReasonDerived, r.Derived...))
@@ -290,8 +290,8 @@ func Describe(zones []RankedZone) string {
 	}
 	var b strings.Builder
 	for _, z := range zones {
-		length := min(z.Total, most)
-		group := min(z.Group, length)
+		length := min(max(z.Total, 0), most)
+		group := min(max(z.Group, 0), length)
 		fmt.Fprintf(&b, "%-*s  %-*s  %d", name, string(z.Zone), bar, strings.Repeat("+", group)+strings.Repeat("#", length-group), z.Total)
 		if z.Group > 0 {
 			fmt.Fprintf(&b, ", %d of the group", z.Group)

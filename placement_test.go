@@ -2,6 +2,7 @@ package provisioner_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -184,4 +185,21 @@ func names(zones []provisioner.Zone) []provisioner.ZoneName {
 		all = append(all, z.Name)
 	}
 	return all
+}
+
+// Whatever a caller puts in, the stages do not panic, and the largest limit is
+// no limit.
+func TestRankingOddNumbers(t *testing.T) {
+	group := map[provisioner.ZoneName]int{"a": 2, "b": 1}
+	for _, z := range provisioner.RankZones(provisioner.Ranking{Machine: "1", MaxSkew: math.MaxInt,
+		Zones: []provisioner.Zone{{"a", true}, {"b", true}}, Population: provisioner.Population{Group: group, Total: group}}) {
+		if z.Rank == 0 {
+			t.Errorf("a limit that large forbids zone %s: %s", z.Zone, z.Reason)
+		}
+	}
+	got := provisioner.Describe([]provisioner.RankedZone{{Zone: "a", Rank: 1, Group: -2, Total: -1}, {Zone: "b", Rank: 2, Group: -1, Total: 2}})
+	want := "a      -1: choice 1\nb  ##  2: choice 2\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
 }
