@@ -34,6 +34,8 @@ func attemptEnded(e *engine, u *unit, m *message) {
 		return
 	case r.record.Zone == e.ledger.name(s.zone) && e.cool.of(s.shape).succeeded(s.zone, e.opID, e.now):
 		defer e.zonesChanged()
+	default:
+		e.probe(u, noZone) // it is elsewhere, and may take long to be cleared up
 	}
 	switch {
 	case r.unwanted != nil:

@@ -570,6 +570,8 @@ func (e *engine) overdue(o *op) {
 		e.wasRead(o, &message{op: o, err: ErrTimedOut})
 	case o.kind == opStatus:
 		e.statusLate(o)
+	case o.kind == opStart:
+		e.probe(o.unit, noZone) // others must not wait for a call that may never return (AZ11)
 	}
 }
 

@@ -662,6 +662,7 @@ func (e *engine) zonesRead(o *op, m *message) {
 			e.at(&e.zones.retry, next)
 		}
 		e.tell(Event{Kind: EventCallFailed, Text: o.kind.String(), Err: err, Next: next})
+		e.zonesChanged() // the last list is in force, and a zone may have come due
 		return
 	}
 	e.zones.read, e.zones.at, e.zones.tries = true, e.now, 0

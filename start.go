@@ -363,7 +363,10 @@ func (e *engine) chooseZone(u *unit) bool {
 // nowhere: no zone can be used now.
 func (e *engine) nowhere(u *unit) {
 	if s := u.start; !s.failed.empty() && e.roundLeft(u) == 0 {
-		// What the round still had went away meanwhile: the round is over.
+		// What the round still had went away meanwhile: the round is over, and
+		// what comes now is waited for as after any other.
+		s.waits = false
+		e.agenda.Drop(&u.item)
 		e.goOn(u, Outcome{Kind: OutcomeZoneFailed}, s.history.Cause, nil)
 		return
 	}
