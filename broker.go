@@ -153,7 +153,8 @@ type RootDisk struct {
 	SizeM  uint64 // MiB; 0: the broker's default
 }
 
-// A Volume is to be made together with an instance.
+// A Volume is to be made together with an instance. It needs a
+// VolumeAttachment that names its ID (IC4).
 type Volume struct {
 	ID         string // the host's
 	SizeM      uint64 // MiB

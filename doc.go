@@ -61,6 +61,16 @@
 //  10. Look at [Task.Capabilities] once: a decorator that hides an ability of
 //     the broker or the state is otherwise not noticed.
 //
+// # What a start carries
+//
+// [State].StartInfo gives each machine's [StartInfo]: constraints, placement,
+// volumes and their attachments, subnets, images, agents, profiles, and in
+// Instance the agent's configuration with the host's cloud-init user data
+// ([instancecfg.Info]). [StartInfo.Validate] says what is wrong with one.
+// Credentials come from an [Authenticator], and agents from an [AgentFinder],
+// where the state is one. The broker gets it all as a [StartRequest], of whose
+// Config [instancecfg.Config.CloudInit] makes user data for the instance.
+//
 // # Stages
 //
 // Facts become decisions in stages that are plain functions, each of use
