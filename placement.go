@@ -275,9 +275,10 @@ func (r Ranking) skewRule() ZoneRule {
 	}
 }
 
-// Describe draws where machines are and where the next would go, a line for
-// each zone: a # for each machine, at most 40, the first of them a + for each
-// member of the group; the counts; and the zone's rank or why it is out.
+// Describe draws where machines are and where the next would go, from what
+// RankZones returns or an Explanation has as its Zones. A line for each zone: a
+// # for each machine, at most 40, the first of them a + for each member of the
+// group; the counts; and the zone's rank or why it is out.
 //
 //	az1  +###      4, 1 of the group: choice 2
 //	az2  ##        2: choice 1
