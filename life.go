@@ -243,6 +243,9 @@ func (e *engine) anew(u *unit) Action {
 // situation is what decide looks at besides the record.
 func (e *engine) situation(u *unit) situation {
 	s := situation{phase: lifePhases[u.life], canEnsureDead: e.cfg.life, canMaintain: e.cfg.maintainer}
+	if u.life == lifeStarting && u.op.phase == phaseLimit {
+		s.phase = PhasePreparing // the broker has not been asked yet
+	}
 	if u.rec.Life == Dead && u.rec.Instance != "" {
 		if u.has(flagSettled) {
 			s.settled = true
