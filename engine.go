@@ -129,6 +129,7 @@ const (
 	flagFailSeen                       // the host has seen that it failed
 	flagToldKept                       // EventKept was told
 	flagNamed                          // a reading has named it, perhaps with an error
+	flagObscure                        // its instance could not be read the last time
 )
 
 func (u *unit) has(f unitFlags) bool { return u.flags&f != 0 }

@@ -397,6 +397,7 @@ func (e *engine) forget(u *unit) {
 	delete(e.units, u.rec.ID)
 	e.bury(u.rec.ID)
 	e.lives[u.life]--
+	e.obscure(u, false)
 	if u.has(flagNamed) {
 		e.depths[u.rec.ID.depth()]--
 	}

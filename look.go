@@ -39,7 +39,8 @@ type lookState struct {
 	// has is not stopped (HV5).
 	suspects, suspecting []Machine
 
-	blind bool // some record of the last whole reading could not be read
+	blind   bool // some record of the last whole reading has no valid id
+	obscure int  // units whose instance could not be read the last time
 
 	buried map[MachineID]uint64 // forgotten while a whole reading was under way: the newest reading then
 
@@ -257,14 +258,16 @@ func (e *engine) applyResult(u *unit, r *MachineResult, seq uint64) {
 		return // a newer reading, or our own writing, was first
 	}
 	err := checkResult(r)
-	if !errors.Is(err, errors.NotFound) {
+	gone := errors.Is(err, errors.NotFound)
+	if !gone {
 		e.named(u)
 	}
+	e.obscure(u, !gone && (err != nil || r.Machine.Unread.Has(FieldInstance)))
 	switch {
 	case err == nil:
 		u.seq = seq
 		e.applyRecord(u, r.Machine)
-	case errors.Is(err, errors.NotFound):
+	case gone:
 		u.seq = seq
 		e.gone(u)
 	default:
@@ -274,6 +277,18 @@ func (e *engine) applyResult(u *unit, r *MachineResult, seq uint64) {
 			e.tell(Event{Kind: EventMachineFailed, Machine: u.rec.ID, Err: err, Next: next})
 		}
 		e.settled(u, Result{Kind: ActionLeave, Reason: "its record could not be read: " + err.Error(), Err: err})
+	}
+}
+
+// obscure notes whether the instance of a unit could not be read.
+func (e *engine) obscure(u *unit, yes bool) {
+	switch {
+	case yes && !u.has(flagObscure):
+		u.set(flagObscure)
+		e.look.obscure++
+	case !yes && u.has(flagObscure):
+		u.drop(flagObscure)
+		e.look.obscure--
 	}
 }
 
@@ -443,7 +458,7 @@ func (e *engine) applyWhole(r *MachineResult) {
 		suspect.ID = r.ID
 		e.look.suspecting = append(e.look.suspecting, suspect)
 	}
-	e.look.blind = e.look.blind || bad && !errors.Is(r.Err, errors.NotFound) || !bad && r.Machine.Unread.Has(FieldInstance)
+	e.look.blind = e.look.blind || err != nil
 	switch {
 	case e.history(r.ID, e.look.began):
 	case err != nil:
@@ -575,7 +590,7 @@ func (e *engine) tellUnknown() {
 		e.startFleet()
 		return
 	}
-	if e.look.blind {
+	if e.look.blind || e.look.obscure > 0 {
 		return // one of those that could not be read may have it
 	}
 	e.look.unclaimed = nil
