@@ -55,7 +55,9 @@ func attemptEnded(e *engine, u *unit, m *message) {
 // not know it yet, and are not believed.
 func (e *engine) started(u *unit, r InstanceRecord) {
 	attempt := u.start.attempt
-	changed := u.has(flagDirty) || u.has(flagGone) || u.start.cancelled // since the instance was asked for
+	// Since the instance was asked for, as far as is known: what a reading that
+	// is under way will say is not believed.
+	changed := u.has(flagDirty) || u.has(flagGone) || u.has(flagReading) || u.start.cancelled
 	if u.has(flagGone) {
 		// It was recorded all the same, so the record has come back: nothing is
 		// decided by what was known of it before.

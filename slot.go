@@ -294,6 +294,9 @@ func resetDone(e *engine, u *unit, m *message) {
 	u.rec.Status, u.rec.InstanceStatus = StatusPending, InstanceAllocating
 	e.seq++
 	u.seq = e.seq
+	if u.has(flagReading) {
+		e.read(u) // once more, for what is under way began before
+	}
 	e.tell(Event{Kind: EventRetryReset, Machine: u.rec.ID})
 	e.rest(u)
 }
