@@ -44,6 +44,9 @@ func (s *sim) checkBegin(j *job) {
 		if u, _ := t.Unit(j.id); u.Zone != j.Zone {
 			s.fail("AZ7", "machine %s starts in %q and is counted in %q", j.id, j.Zone, u.Zone)
 		}
+		if t.going[j.id] { // since before this turn
+			s.fail("ST13", "machine %s starts and does not want an instance", j.id)
+		}
 	case "stopping":
 		if !j.Undo && !t.mode.Destroyed() {
 			s.fail("HV2", "instance %s of machine %s is stopped in mode %s", j.Instance, j.id, t.mode)
@@ -55,13 +58,6 @@ func (s *sim) checkBegin(j *job) {
 	}
 	if t.quiet && (j.Kind == "starting" || j.Kind == "removing" || j.Kind == "upkeep" || j.Kind == "stopping" && !j.Undo) {
 		s.fail("ST14", "%s machine %s begins during shutdown", j.Kind, j.id)
-	}
-}
-
-// checkAsked looks at a machine for which the broker is asked for an instance.
-func (s *sim) checkAsked(id provisioner.MachineID) {
-	if u, _ := s.task.Unit(id); !u.Alive {
-		s.fail("ST13", "machine %s starts and does not want an instance", id)
 	}
 }
 
@@ -172,8 +168,10 @@ func (s *sim) checkTurn() {
 	for _, id := range s.known {
 		u, ok := t.Unit(id)
 		if !ok {
+			delete(t.going, id)
 			continue
 		}
+		t.going[id] = !u.Alive
 		if s.log != nil && t.shown[id] != u {
 			t.shown[id] = u
 			s.logf("machine %s is %+v", id, u)

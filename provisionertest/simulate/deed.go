@@ -59,13 +59,17 @@ func (s *sim) decide() {
 	set.launch = []time.Duration{0, 0, 20 * time.Second, provisioner.Off}[d.n(4)]
 	set.refresh = []time.Duration{0, 0, provisioner.Off}[d.n(3)]
 	set.deaf = d.n(4)
-	if one(4) {
+	if one(2) {
 		set.deaf, set.resync = 0, provisioner.Off
 	}
 	if one(2) {
 		set.focus = troubleMissing + trouble(d.n(int(troubles-troubleMissing)))
 	}
 	favourite := deedKind(d.n(int(deedKinds)))
+	var shunned [deedKinds]bool
+	for k := range shunned {
+		shunned[k] = one(3)
+	}
 	s.limits = provisioner.Limits{Starts: 1 + d.n(5), ContainerStarts: 1 + d.n(2), Stops: 1 + d.n(3)}
 	s.mode = provisioner.HarvestMode(d.n(4))
 	if one(2) {
@@ -84,7 +88,7 @@ func (s *sim) decide() {
 	span := 1 + d.n(900)
 	for i := range d.n(24) {
 		kind := deedKind(d.n(int(deedKinds)))
-		if one(4) {
+		if one(4) || shunned[kind] {
 			kind = favourite
 		}
 		s.deeds = append(s.deeds, deed{kind: kind, n: 100 + i, pick: d.next(), at: time.Duration(d.n(span*1000)) * time.Millisecond})

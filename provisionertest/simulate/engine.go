@@ -46,6 +46,7 @@ type task struct {
 	writing  map[provisioner.MachineID]bool
 	forgot   map[provisioner.MachineID]bool        // and its record has not come back
 	shown    map[provisioner.MachineID]bridge.Unit // in the transcript
+	going    map[provisioner.MachineID]bool        // its record says that it wants no instance
 	tooLate  bool                                  // somebody was told twice that a look has ended
 	poked    bool
 	pokedFor time.Duration

@@ -334,7 +334,6 @@ func (w broker) Instances(ctx context.Context) (l provisioner.Listing, err error
 
 func (w broker) Start(ctx context.Context, q provisioner.StartRequest) (r provisioner.StartResult, err error) {
 	s := w.s
-	s.checkAsked(q.Machine)
 	q.Report(provisioner.InstanceAllocating, "being made")
 	var made *instance
 	heard := false
@@ -483,7 +482,7 @@ func (s *sim) newTask() {
 		cfg.StartLimiter, cfg.StopLimiter = broker{w}, broker{w}
 	}
 	s.task = &task{Engine: s.newEngine(cfg), mode: s.mode, limits: s.limits,
-		shown: map[provisioner.MachineID]bridge.Unit{}, forgot: map[provisioner.MachineID]bool{}, failed: map[provisioner.MachineID]bool{}, final: map[provisioner.MachineID]bool{}, writing: map[provisioner.MachineID]bool{}}
+		shown: map[provisioner.MachineID]bridge.Unit{}, going: map[provisioner.MachineID]bool{}, forgot: map[provisioner.MachineID]bool{}, failed: map[provisioner.MachineID]bool{}, final: map[provisioner.MachineID]bool{}, writing: map[provisioner.MachineID]bool{}}
 	s.task.Wake(true)
 	s.task.Changed()
 }
