@@ -28,7 +28,7 @@ type engine struct {
 	children map[MachineID][]*unit // containers that wait for their host
 	depths   []int                 // units by depth that a reading has named
 	writing  map[MachineID]*shown  // status slots of forgotten machines that are being written
-	slots    int32
+	bySlot   []*unit               // nil where a slot is free
 	free     []int32
 	ledger   *ledger
 	cool     cooldowns

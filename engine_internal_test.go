@@ -50,7 +50,7 @@ func (b *bench) answer(o *op) (message, bool) {
 	m := message{kind: msgOutcome, op: o}
 	switch o.kind {
 	case opFleet:
-		m.result = slices.Clone(b.s.Fleet)
+		m.result = sortedFleet(slices.Clone(b.s.Fleet))
 	case opMachines:
 		m.result = b.machines(o.req.([]MachineID))
 	case opListing:

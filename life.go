@@ -365,9 +365,10 @@ func (e *engine) unitOf(id MachineID) *unit {
 		if n := len(e.free); n > 0 {
 			u.slot, e.free = e.free[n-1], e.free[:n-1]
 		} else {
-			u.slot = e.slots
-			e.slots++
+			u.slot = int32(len(e.bySlot))
+			e.bySlot = append(e.bySlot, nil)
 		}
+		e.bySlot[u.slot] = u
 		e.ledger.place(u.slot, noZone)
 		e.units[id] = u
 		e.lives[lifeResting]++
@@ -383,6 +384,7 @@ func (e *engine) forget(u *unit) {
 	}
 	e.unclaim(u)
 	e.ledger.leave(u.slot)
+	e.bySlot[u.slot] = nil
 	e.free = append(e.free, u.slot)
 	e.agenda.Drop(&u.item)
 	e.ceased(u)

@@ -412,7 +412,6 @@ func (e *engine) fleetRead(o *op, m *message) {
 	}
 	e.look.tries = 0
 	e.look.results, _ = m.result.([]MachineResult)
-	slices.SortStableFunc(e.look.results, func(a, b MachineResult) int { return a.ID.Compare(b.ID) })
 	e.look.began, e.look.at, e.look.stage, e.look.blind = o.seq, 0, stageApply, false
 }
 
@@ -422,9 +421,10 @@ func (e *engine) workOff() {
 		return
 	}
 	if e.look.stage == stageSweep {
-		e.sweep()
-		e.placeSeen()
-		e.look.stage, e.look.at = stageConsider, 0
+		if e.sweep() {
+			e.placeSeen()
+			e.look.stage, e.look.at = stageConsider, 0
+		}
 		return
 	}
 	end := min(e.look.at+slice, len(e.look.results))
@@ -441,7 +441,7 @@ func (e *engine) workOff() {
 		return
 	}
 	if e.look.stage == stageApply {
-		e.look.stage, e.look.loaded = stageSweep, true
+		e.look.stage, e.look.at, e.look.loaded = stageSweep, 0, true
 		e.look.suspects, e.look.suspecting = e.look.suspecting, nil
 		return
 	}
@@ -470,19 +470,21 @@ func (e *engine) applyWhole(r *MachineResult) {
 	}
 }
 
-// sweep finds the machines that a whole reading did not name.
-func (e *engine) sweep() {
-	if len(e.units) == 0 {
-		return
-	}
+// sweep finds the machines that a whole reading did not name, a slice of them
+// at a time.
+func (e *engine) sweep() (done bool) {
 	named := func(id MachineID) bool {
 		_, ok := slices.BinarySearchFunc(e.look.results, id, func(r MachineResult, id MachineID) int { return r.ID.Compare(id) })
 		return ok
 	}
-	for _, u := range e.sortedUnits(func(u *unit) bool { return u.seq < e.look.began && u.has(flagKnown) && !named(u.rec.ID) }) {
-		u.seq = e.look.began
-		e.gone(u)
+	end := min(e.look.at+slice, len(e.bySlot))
+	for ; e.look.at < end; e.look.at++ {
+		if u := e.bySlot[e.look.at]; u != nil && u.seq < e.look.began && u.has(flagKnown) && !named(u.rec.ID) {
+			u.seq = e.look.began
+			e.gone(u)
+		}
 	}
+	return end == len(e.bySlot)
 }
 
 func (e *engine) lookDone() {

@@ -219,7 +219,7 @@ func (r *running) do() {
 	switch r.op.kind {
 	case opFleet:
 		fleet, err := r.state.Fleet(ctx)
-		r.result, r.err = tameResults(slices.Clone(fleet)), err
+		r.result, r.err = sortedFleet(tameResults(slices.Clone(fleet))), err // sorted here, for it takes long
 	case opMachines, opConfirm:
 		ids := r.op.req.([]MachineID)
 		results, err := r.state.Machines(ctx, slices.Clone(ids)...)
