@@ -119,9 +119,9 @@ func (s *sim) heard(e provisioner.Event) {
 	s.logf("event: %s", oneLine(e.String()))
 	switch e.Kind {
 	case provisioner.EventShutdown:
-		t.quiet = true
+		t.hushed = true
 	case provisioner.EventStartFailed:
-		if t.quiet {
+		if t.hushed {
 			s.fail("ST14", "the start of machine %s fails during shutdown: %v", e.Machine, e.Err)
 		}
 		t.failed[e.Machine] = true

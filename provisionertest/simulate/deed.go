@@ -27,6 +27,7 @@ type settings struct {
 	refresh time.Duration
 	resync  time.Duration // Off only if every change is told
 	focus   trouble       // every second one
+	keeps   bool          // every second machine's instance is to be kept
 	deaf    int           // of ten changes, how many are not told
 }
 
@@ -59,6 +60,7 @@ func (s *sim) decide() {
 	set.launch = []time.Duration{0, 0, 20 * time.Second, provisioner.Off}[d.n(4)]
 	set.refresh = []time.Duration{0, 0, provisioner.Off}[d.n(3)]
 	set.deaf = d.n(4)
+	set.keeps = one(4)
 	if one(2) {
 		set.deaf, set.resync = 0, provisioner.Off
 	}
@@ -156,6 +158,7 @@ func (s *sim) act(x deed) {
 		id = provisioner.MachineID(fmt.Sprint(x.n))
 		said = fmt.Sprintf("machine %s", id)
 		w.add(id)
+		w.machines[id].Keep = w.machines[id].Keep || s.set.keeps && x.n%2 == 0 && w.machines[id].Life == provisioner.Alive
 		s.changed(id)
 	case deedContainer:
 		id = provisioner.MachineID(fmt.Sprintf("%s/lxd/%d", id.Top(), x.n))

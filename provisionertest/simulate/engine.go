@@ -39,7 +39,8 @@ type task struct {
 	mode     provisioner.HarvestMode
 	limits   provisioner.Limits
 	ending   bool // it was told to end
-	quiet    bool // and has heard it
+	hushed   bool // it has heard that
+	quiet    bool // and what it had given out before has begun
 	used     usage
 	failed   map[provisioner.MachineID]bool // was shown to have failed, or is about to be
 	final    map[provisioner.MachineID]bool // its start has had its last word
@@ -101,6 +102,9 @@ func (s *sim) resume(j *job) {
 // context has ended, and it obeys.
 func (s *sim) wait(ctx context.Context, d time.Duration, obeys bool) bool {
 	j := s.current
+	if s.calm {
+		d = min(d, time.Second)
+	}
 	j.at, j.ctx, j.obeys, j.cut = s.now+d, ctx, obeys, false
 	if obeys && ctx.Err() != nil {
 		j.at, j.cut = s.now, true

@@ -259,6 +259,7 @@ func (s *sim) turn() {
 	for _, op := range ops {
 		s.begin(op)
 	}
+	t.quiet = t.hushed
 	if cuts > 0 {
 		s.cutCalls()
 	}
