@@ -219,7 +219,7 @@ func (w state) SetInstance(ctx context.Context, rec provisioner.InstanceRecord) 
 }
 
 func (w state) Remove(ctx context.Context, r provisioner.Removal) error {
-	mode := w.s.current.mode
+	mode, was := w.s.current.mode, w.machines[r.Machine]
 	_, err := w.do(ctx, callRemove, r.Machine, func() error {
 		m := w.machines[r.Machine]
 		switch {
@@ -229,10 +229,10 @@ func (w state) Remove(ctx context.Context, r provisioner.Removal) error {
 			return errors.Errorf("machine %s is %s", r.Machine, m.Life)
 		}
 		if i := w.byID[m.Instance]; i != nil && i.live {
-			if !m.Keep && mode.Destroyed() {
+			if !m.Keep && mode.Destroyed() && m == was { // and no new one of that name
 				w.s.fail("HV6", "the record of machine %s is removed and its instance %s is not stopped", m.ID, m.Instance)
 			}
-			i.spared = w.s.task
+			i.spared, i.lost = w.s.task, m != was
 		}
 		w.remove(r.Machine)
 		w.s.logf("removed %s", r.Machine)
