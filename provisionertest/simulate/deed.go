@@ -176,6 +176,13 @@ func (s *sim) act(x deed) {
 			w.machines[id].Life = provisioner.Dead
 			s.changed(id)
 		}
+		if pick%2 == 0 { // and the mode changes while stops wait for their turn
+			s.later(time.Duration(pick/2%12)*300*time.Millisecond, func() {
+				if !s.calm {
+					s.setMode(provisioner.HarvestMode(pick / 32 % 4))
+				}
+			})
+		}
 	case deedDead:
 		if m != nil {
 			m.Life = provisioner.Dead
@@ -211,10 +218,8 @@ func (s *sim) act(x deed) {
 		said = fmt.Sprintf("zone %s", z.Name)
 		z.Available, z.listed = x.kind == deedZoneUp, x.kind != deedZoneGone
 	case deedMode:
-		s.mode = provisioner.HarvestMode(pick % 4)
-		s.task.mode = s.mode
+		s.setMode(provisioner.HarvestMode(pick % 4))
 		said = s.mode.String()
-		s.task.SetMode(s.mode)
 	case deedLimits:
 		s.limits = provisioner.Limits{Starts: 1 + pick%4, ContainerStarts: 1 + pick/4%2, Stops: 1 + pick/8%3}
 		s.task.limits = s.limits
@@ -245,6 +250,12 @@ func (s *sim) act(x deed) {
 		s.end()
 	}
 	s.logf("deed: %s %s", x.kind, said)
+}
+
+func (s *sim) setMode(mode provisioner.HarvestMode) {
+	s.logf("mode %s", mode)
+	s.mode, s.task.mode = mode, mode
+	s.task.SetMode(mode)
 }
 
 func (s *sim) retry() {
