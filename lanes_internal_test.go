@@ -244,3 +244,16 @@ func killedAfter(g *rig, moment int, recorded bool, lived *[lives]bool) (stops, 
 	}
 	return stops, made
 }
+
+// ST17: what was queued twice, because its wait ended while it was queued, is
+// done once, also if its record goes with that.
+func TestQueuedTwice(t *testing.T) {
+	dead := Machine{ID: "0", Life: Dead}
+	g := newRig(t, Limits{Stops: 1}, Machine{ID: "1", Life: Dead}, dead)
+	g.e.removals.Push("", g.e.units["0"])
+	g.e.removals.Push("", g.e.units["1"])
+	for range 4 {
+		g.want("removals at once", min(g.under(opRemove), 2), min(len(g.e.units), 1))
+		g.end(opRemove, nil)
+	}
+}

@@ -399,6 +399,7 @@ func (e *engine) forget(u *unit) {
 	delete(e.units, u.rec.ID)
 	e.bury(u.rec.ID)
 	e.lives[u.life]--
+	u.life = lifeResting // what still waits in a lane wants nothing any more
 	e.obscure(u, false)
 	if u.has(flagNamed) {
 		e.depths[u.rec.ID.depth()]--

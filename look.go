@@ -17,7 +17,7 @@ const maxReads = 16
 
 // slice bounds how many records of a whole reading are applied in one step, so
 // that a large fleet does not hold up what is urgent.
-const slice = 1024
+const slice = 2048
 
 // lookState is where the reading of records and listings stands.
 type lookState struct {
