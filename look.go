@@ -197,7 +197,8 @@ func (e *engine) machinesRead(o *op, m *message) {
 type reread struct {
 	units []*unit
 	tries uint8
-	err   error // why, if the record could not be read at all
+	seq   uint64 // the last reading that failed for a single machine
+	err   error  // why, if the record could not be read at all
 	item  agenda.Item[due]
 }
 
@@ -272,6 +273,7 @@ func (e *engine) applyResult(u *unit, r *MachineResult, seq uint64) {
 		e.gone(u)
 	default:
 		next := e.lookAgain(u, true)
+		u.reread.seq = seq
 		told := u.reread.err
 		if u.reread.err = err; told == nil || told.Error() != err.Error() {
 			e.tell(Event{Kind: EventMachineFailed, Machine: u.rec.ID, Err: err, Next: next})
@@ -313,7 +315,7 @@ func (e *engine) applyRecord(u *unit, m Machine) {
 	u.set(flagKnown)
 	u.drop(flagGone)
 	e.claim(u)
-	if m.Unread == 0 && u.reread != nil {
+	if m.Unread == 0 && u.reread != nil && u.seq >= u.reread.seq {
 		e.agenda.Drop(&u.reread.item)
 		u.reread = nil
 	}
