@@ -39,6 +39,9 @@ func (s *sim) checkBegin(j *job) {
 			}
 		}
 	}
+	if _, known := t.Unit(j.id); !known && j.id != "" && j.Kind != "writing a status" {
+		s.fail("LD3", "%s machine %s begins, which is forgotten", j.Kind, j.id)
+	}
 	switch j.Kind {
 	case "starting":
 		if u, _ := t.Unit(j.id); u.Zone != j.Zone {
