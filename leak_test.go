@@ -214,6 +214,7 @@ func TestNoSecretIsSeen(t *testing.T) {
 		pass(time.Hour)
 		show()
 		s.err("run", stop())
+		synctest.Wait() // a printer looks at everything, also at what an observer's goroutine leaves last
 		s.value("task", task)
 		s.value("configuration", cfg)
 		s.value("world", w)
