@@ -97,6 +97,22 @@
 // [Task.Explain] says where one machine stands: phase, attempt, last error, next
 // try, and each zone with its rank or the reason why it is out.
 //
+// # Placement
+//
+// A machine goes to the zone with fewest members of its [Group], then with
+// fewest machines; ties are broken by a stable hash. A choice counts at once, so
+// starts side by side spread as starts in a row do, and a restart places as if it
+// had never been. [Policy] bends that: Tie takes the first name instead, Weights
+// gives zones unequal shares, MaxSkew and MinZones make a machine wait rather
+// than pile up, and ZoneCooldown passes over a zone that has shown to be full,
+// until one machine has probed it.
+//
+// [Action.Choice] and [Task.Explain] say why a zone is better than the others,
+// [Describe] draws it. For what the Task does not do by itself there are
+// functions: [Rebalance] says which machines would have to be started anew for
+// the fleet to be even again, [Distribute] and [Allocations] choose among machines
+// and instances that exist, and [SpreadContainers] picks hosts for containers.
+//
 // # Guarantees
 //
 // One instance a machine: nothing is started or stopped twice at once, an

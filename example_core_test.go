@@ -32,7 +32,7 @@ func ExampleMakePlan() {
 	// plan: 3 to do, 3 left alone, harvest mode destroyed
 	//   stop     2 (i-2): dead
 	//   remove   3 (i-3): its instance is to be kept
-	//   start    1 in az2: pending
+	//   start    1 in az2 (group 0, all 0, before az1 with group 0, all 1): pending
 	//   leave    0 (i-0): provisioned
 	//   leave    1/lxd/0: waits until its host 1 is provisioned
 	//   leave    4: not provisioned and not pending: waits for a retry signal
@@ -57,6 +57,10 @@ func ExamplePlan_MarshalJSON() {
 	//       "kind": "start",
 	//       "machine": "1",
 	//       "zone": "az1",
+	//       "choice": {
+	//         "group": 0,
+	//         "total": 0
+	//       },
 	//       "reason": "pending",
 	//       "record": {
 	//         "id": "1",

@@ -107,9 +107,9 @@ func ExampleTask_Plan() {
 	// Output:
 	// plan: 4 to do, 0 left alone, harvest mode destroyed
 	//   stop     7 (i-7): dead
-	//   start    0 in a: pending
-	//   start    1 in a: pending
-	//   start    2 in a: pending
+	//   start    0 in a (group 0, all 1, the only one): pending
+	//   start    1 in a (group 0, all 2, the only one): pending
+	//   start    2 in a (group 0, all 3, the only one): pending
 	//   zone     a: 4
 	// applied: start 0
 	// applied: start 1

@@ -203,12 +203,17 @@ func (l *ledger) available(z int32, w *wish) bool {
 // reserved.
 func (l *ledger) choose(w *wish) (best int32) {
 	l.look(w)
+	return l.best(w, noZone)
+}
+
+// best picks the first zone besides one, from what look has worked out.
+func (l *ledger) best(w *wish, but int32) (best int32) {
 	own := l.zoneOf(w.slot)
 	best = noZone
 	var least shareOf
 	for i := range l.zones {
 		z := int32(i)
-		if l.out(z, w) != "" {
+		if z == but || l.out(z, w) != "" {
 			continue
 		}
 		n := l.shareOf(z, own)
@@ -217,6 +222,16 @@ func (l *ledger) choose(w *wish) (best int32) {
 		}
 	}
 	return best
+}
+
+// chosen says why a zone that choose has just picked is better than the others.
+func (l *ledger) chosen(w *wish, zone int32) ZoneChoice {
+	own := l.zoneOf(w.slot)
+	c := ZoneChoice{Group: int(l.group[zone]), Total: int(l.totalBut(zone, own))}
+	if next := l.best(w, zone); next != noZone {
+		c.Next, c.NextGroup, c.NextTotal = l.zones[next].name, int(l.group[next]), int(l.totalBut(next, own))
+	}
+	return c
 }
 
 // shareOf is what compareZones looks at first, in a form that is quick to
@@ -369,6 +384,7 @@ func (l *ledger) counts() []ZoneCount {
 // need not.
 type ledgerGroup struct {
 	key     string
+	seq     uint64  // the newest reading that it is known from
 	sum     uint64  // of the hashes of its members' ids
 	stale   bool    // a member was not known, or has left since
 	members []int32 // slots
@@ -392,10 +408,10 @@ func (l *ledger) groupsOf(slot int32) []*ledgerGroup {
 	return l.in[slot]
 }
 
-// join gives a wish its group, as read for the machine. It is one of the
-// group, whether that names it or not (DG2). A container counts where its host
-// is; slotOf finds a top-level machine.
-func (l *ledger) join(w *wish, machine MachineID, g Group, slotOf func(MachineID) (int32, bool)) {
+// join gives a wish its group, as reading seq has it for the machine. It is one
+// of the group, whether that names it or not (DG2). A container counts where
+// its host is; slotOf finds a top-level machine.
+func (l *ledger) join(w *wish, machine MachineID, g Group, seq uint64, slotOf func(MachineID) (int32, bool)) {
 	w.group, w.keyed = nil, nil
 	if g.Key == "" {
 		w.group, _ = slotsOf(g.Members, slotOf)
@@ -407,6 +423,11 @@ func (l *ledger) join(w *wish, machine MachineID, g Group, slotOf func(MachineID
 		l.keyed[g.Key] = k
 	}
 	w.keyed = k
+	if seq < k.seq { // who has joined since is counted, and stays so
+		l.admit(k, w.slot)
+		return
+	}
+	k.seq = seq
 	sum, named := sumOf(g.Members, machine)
 	if k.sum == sum && !k.stale {
 		return
@@ -436,7 +457,12 @@ func slotsOf(members []MachineID, slotOf func(MachineID) (int32, bool)) (slots [
 		return nil, true
 	}
 	slots, all = make([]int32, 0, len(members)+1), true
+	seen := make(map[MachineID]bool, len(members))
 	for _, id := range members {
+		if seen[id] {
+			continue
+		}
+		seen[id] = true
 		if slot, ok := slotOf(id.Top()); ok {
 			slots = append(slots, slot)
 		} else {

@@ -169,13 +169,16 @@ func FuzzZoneRanking(f *testing.F) {
 func joinModel(r *rand.Rand, l *ledger, w *wish, machine MachineID, group []int32) {
 	g := Group{Key: []string{"", "k1", "k2"}[r.IntN(3)]}
 	for _, slot := range group {
-		if slot != w.slot || r.IntN(2) == 0 {
+		for slot != w.slot || r.IntN(2) == 0 {
 			g.Members = append(g.Members, MachineID(fmt.Sprint(slot)))
+			if r.IntN(8) > 0 { // else it is named once more
+				break
+			}
 		}
 	}
 	r.Shuffle(len(g.Members), func(i, j int) { g.Members[i], g.Members[j] = g.Members[j], g.Members[i] })
 	for range 1 + r.IntN(2) { // the second reading says the same
-		l.join(w, machine, g, func(id MachineID) (int32, bool) {
+		l.join(w, machine, g, 0, func(id MachineID) (int32, bool) {
 			slot, err := strconv.Atoi(string(id))
 			return int32(slot), err == nil
 		})
@@ -339,6 +342,29 @@ func TestLedgerReserves(t *testing.T) {
 	want := []ZoneCount{{"a", true, 2}, {"b", true, 0}, {"c", true, 2}}
 	if diff := gocmp.Diff(want, l.counts()); diff != "" {
 		t.Errorf("AZ7: a machine is counted in at most one zone (-want +got):\n%s", diff)
+	}
+}
+
+// AZ7, DG5: readings of groups arrive in any order. An older one takes nobody
+// out who has joined since, nor what is reserved for him; the machine that it
+// was read for is one of the group all the same.
+func TestOlderGroupReading(t *testing.T) {
+	l := newLedger(Policy{})
+	l.setZones([]Zone{{"a", true}, {"b", true}})
+	slotOf := func(id MachineID) (int32, bool) {
+		slot, err := strconv.Atoi(string(id))
+		return int32(slot), err == nil
+	}
+	newer, older := wish{slot: 1}, wish{slot: 2}
+	l.join(&newer, "1", Group{Key: "g", Members: []MachineID{"1", "2"}}, 7, slotOf)
+	l.place(1, l.choose(&newer))
+	l.join(&older, "2", Group{Key: "g", Members: []MachineID{"2", "3"}}, 6, slotOf)
+	if taken, zone := l.zoneOf(1), l.choose(&older); zone == taken {
+		t.Errorf("machine 2 goes to zone %s, where 1 of its group has its place", l.name(zone))
+	}
+	l.place(2, l.intern("b"))
+	if n := l.keyed["g"].counts; n[0]+n[1] != 2 {
+		t.Errorf("members by zone %v, want two", n)
 	}
 }
 

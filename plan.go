@@ -29,10 +29,11 @@ const (
 // An Action is what is to be done about one machine, and why.
 type Action struct {
 	Kind   ActionKind
-	Was    Machine  // the record by which this was decided
-	Zone   ZoneName // ActionStart: where; empty: the broker's choice
-	Fate   Fate     // of a dead machine's instance
-	Reason string   // never empty
+	Was    Machine    // the record by which this was decided
+	Zone   ZoneName   // ActionStart: where; empty: the broker's choice
+	Choice ZoneChoice // why there, if Zone is set
+	Fate   Fate       // of a dead machine's instance
+	Reason string     // never empty
 
 	// EnsureDead: the host has to make the record dead first (CL3).
 	EnsureDead bool
@@ -52,28 +53,34 @@ func (a Action) String() string {
 		fmt.Fprintf(&b, " (%s)", a.Was.Instance)
 	}
 	if a.Zone != "" {
-		fmt.Fprintf(&b, " in %s", a.Zone)
+		fmt.Fprintf(&b, " in %s (%s)", a.Zone, a.Choice)
 	}
 	fmt.Fprintf(&b, ": %s", a.Reason)
 	return b.String()
 }
 
 // MarshalJSON gives the action as an object. Its fields do not change: kind,
-// machine, zone (where to start), fate, reason, ensureDead, lookAgain, error
-// (the text of Err) and record (Was, as a [Machine] encodes); those that are
-// zero are left out, but kind, machine, reason and record never are.
+// machine, zone (where to start), choice (why there, a [ZoneChoice]), fate,
+// reason, ensureDead, lookAgain, error (the text of Err) and record (Was, as a
+// [Machine] encodes); those that are zero are left out, but kind, machine,
+// reason and record never are.
 func (a Action) MarshalJSON() ([]byte, error) {
+	var choice *ZoneChoice
+	if a.Zone != "" {
+		choice = &a.Choice
+	}
 	return json.Marshal(struct {
-		Kind       ActionKind `json:"kind"`
-		Machine    MachineID  `json:"machine"`
-		Zone       ZoneName   `json:"zone,omitempty"`
-		Fate       Fate       `json:"fate,omitempty"`
-		Reason     string     `json:"reason"`
-		EnsureDead bool       `json:"ensureDead,omitempty"`
-		LookAgain  bool       `json:"lookAgain,omitempty"`
-		Error      string     `json:"error,omitempty"`
-		Record     Machine    `json:"record"`
-	}{a.Kind, a.Was.ID, a.Zone, a.Fate, a.Reason, a.EnsureDead, a.LookAgain, errorText(a.Err), a.Was})
+		Kind       ActionKind  `json:"kind"`
+		Machine    MachineID   `json:"machine"`
+		Zone       ZoneName    `json:"zone,omitempty"`
+		Choice     *ZoneChoice `json:"choice,omitempty"`
+		Fate       Fate        `json:"fate,omitempty"`
+		Reason     string      `json:"reason"`
+		EnsureDead bool        `json:"ensureDead,omitempty"`
+		LookAgain  bool        `json:"lookAgain,omitempty"`
+		Error      string      `json:"error,omitempty"`
+		Record     Machine     `json:"record"`
+	}{a.Kind, a.Was.ID, a.Zone, choice, a.Fate, a.Reason, a.EnsureDead, a.LookAgain, errorText(a.Err), a.Was})
 }
 
 func errorText(err error) string {
@@ -81,6 +88,29 @@ func errorText(err error) string {
 		return ""
 	}
 	return err.Error()
+}
+
+// A ZoneChoice is why a zone was chosen: what it holds, the machine itself not
+// counted, and what would have been next. Both are compared by the order of
+// SortZones.
+type ZoneChoice struct {
+	Group     int      `json:"group"`          // members of the machine's group in the zone
+	Total     int      `json:"total"`          // machines in it
+	Next      ZoneName `json:"next,omitempty"` // empty: no other can be used
+	NextGroup int      `json:"nextGroup,omitempty"`
+	NextTotal int      `json:"nextTotal,omitempty"`
+}
+
+// String gives the choice in a few words.
+func (c ZoneChoice) String() string {
+	counts := func(group, total int) string { return fmt.Sprintf("group %d, all %d", group, total) }
+	switch {
+	case c.Next == "":
+		return counts(c.Group, c.Total) + ", the only one"
+	case c.Group == c.NextGroup && c.Total == c.NextTotal:
+		return counts(c.Group, c.Total) + ", as " + string(c.Next)
+	}
+	return counts(c.Group, c.Total) + ", before " + string(c.Next) + " with " + counts(c.NextGroup, c.NextTotal)
 }
 
 // A Phase is what a Task is doing about a machine.
@@ -668,8 +698,8 @@ func (pl *planner) placeStart(a Action) Action {
 		a.Err = &StartError{Machine: id, Out: out, Cause: noZoneError(id)}
 		return leave(a.Err.Error() + ": " + excludedText(out))
 	}
+	a.Zone, a.Choice = pl.ledger.name(zone), pl.ledger.chosen(&w, zone)
 	pl.ledger.place(slot, zone)
-	a.Zone = pl.ledger.name(zone)
 	return a
 }
 
@@ -696,7 +726,7 @@ func (pl *planner) join(w *wish, id MachineID, g Group) {
 		w.keyed = k
 		return
 	}
-	pl.ledger.join(w, id, g, func(id MachineID) (int32, bool) {
+	pl.ledger.join(w, id, g, 0, func(id MachineID) (int32, bool) {
 		i, ok := pl.byID[id]
 		return i, ok
 	})

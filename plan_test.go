@@ -310,8 +310,8 @@ func TestPlanText(t *testing.T) {
   remove   4 (i-4): its instance is to be kept
   remove   5: dying and never provisioned, never had an instance
   maintain 0/lxd/0 (c-0): a provisioned container
-  start    1 in b: pending
-  start    2 in a: pending
+  start    1 in b (group 0, all 0, the only one): pending
+  start    2 in a (group 0, all 0, before b with group 0, all 1): pending
   leave    0 (i-0): provisioned
   leave    6 (i-6): provisioned
   leave    7: suitable availability zone for machine 7 not found: a, b not in the machine's zone constraint; c unavailable; gone no longer listed
@@ -341,8 +341,8 @@ func TestPlanJSON(t *testing.T) {
   {"kind":"remove","machine":"4","fate":"kept","reason":"its instance is to be kept","record":{"id":"4","life":"dead","instance":"i-4","keep":true}},
   {"kind":"remove","machine":"5","reason":"dying and never provisioned, never had an instance","ensureDead":true,"record":{"id":"5","life":"dying"}},
   {"kind":"maintain","machine":"0/lxd/0","reason":"a provisioned container","record":{"id":"0/lxd/0","life":"alive","instance":"c-0","status":"started"}},
-  {"kind":"start","machine":"1","zone":"b","reason":"pending","record":{"id":"1","life":"alive","status":"pending"}},
-  {"kind":"start","machine":"2","zone":"a","reason":"pending","record":{"id":"2","life":"alive","status":"pending"}}
+  {"kind":"start","machine":"1","zone":"b","choice":{"group":0,"total":0},"reason":"pending","record":{"id":"1","life":"alive","status":"pending"}},
+  {"kind":"start","machine":"2","zone":"a","choice":{"group":0,"total":0,"next":"b","nextTotal":1},"reason":"pending","record":{"id":"2","life":"alive","status":"pending"}}
  ],
  "left": [
   {"kind":"leave","machine":"0","reason":"provisioned","record":{"id":"0","life":"alive","instance":"i-0","zone":"c","status":"started"}},

@@ -130,7 +130,8 @@ func (e *engine) flushBatch() {
 	e.batch = nil
 	for len(batch) > 0 {
 		n := min(len(batch), maxIDs)
-		o := &op{kind: opPrepare}
+		e.seq++
+		o := &op{kind: opPrepare, seq: e.seq}
 		needs := make([]need, 0, n)
 		for _, u := range batch[:n] {
 			if u.life != lifePreparing || u.op != nil {
@@ -154,6 +155,7 @@ type prepared struct {
 	info   *StartInfo
 	config instancecfg.Config
 	group  Group
+	seq    uint64 // of the reading
 	err    error
 	final  bool // err is the machine's provisioning error (DG5, ST15)
 }
@@ -178,6 +180,7 @@ func (e *engine) prepared(o *op, m *message) {
 		one := &prepared{err: m.err}
 		if m.err == nil && i < len(results) {
 			one = &results[i]
+			one.seq = o.seq
 		}
 		each.result = one
 		e.fire(u, evDone, &each)
@@ -191,7 +194,8 @@ func (e *engine) prepareApart(all *op) {
 	needs := all.req.([]need)
 	for i, u := range all.units {
 		if u.op == all {
-			u.op = &op{kind: opPrepare, units: []*unit{u}, req: []need{needs[i]}}
+			e.seq++
+			u.op = &op{kind: opPrepare, units: []*unit{u}, seq: e.seq, req: []need{needs[i]}}
 			e.begin(u.op)
 		}
 	}
@@ -217,7 +221,7 @@ func preparedOne(e *engine, u *unit, m *message) {
 	}
 	s.groupAt, s.members = e.now, r.group.Members
 	if !u.rec.ID.IsContainer() {
-		e.ledger.join(&s.wish, u.rec.ID, r.group, e.slotOf)
+		e.ledger.join(&s.wish, u.rec.ID, r.group, r.seq, e.slotOf)
 	}
 	e.deriveOrAttempt(u)
 }
