@@ -65,7 +65,7 @@ func (b *byHand) opOf(o *op, r *running) bridge.Op {
 	case startCall:
 		x.Zone = string(req.request.Zone)
 	case StopRequest:
-		x.Instance, x.Undo = string(req.Instances[0]), o.unit.life == lifeUndoing
+		x.Instance, x.Undo = string(req.Instances[0]), o.undoes()
 	case StatusUpdate:
 		x.Error = req.Status == StatusError || req.InstanceStatus == InstanceProvisioningError
 	}

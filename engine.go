@@ -49,6 +49,8 @@ type engine struct {
 	lives  [lives]int // units in each life
 
 	look     lookState
+	list     listState
+	sweep    sweepState
 	zones    zoneState
 	retry    retryState
 	watch    []*watch // looks that somebody waits for
@@ -199,7 +201,7 @@ func newEngine(cfg engineConfig, p Policy, l Limits) *engine {
 	e.grace.do = (*engine).graceOver
 	e.look.resync.do = (*engine).resync
 	e.look.retry.do = (*engine).startLook
-	e.look.listRetry.do = (*engine).readListing
+	e.list.retry.do = (*engine).readListing
 	e.zones.retry.do = (*engine).readZones
 	return e
 }
@@ -310,6 +312,7 @@ func (e *engine) pump() {
 		}
 		e.fire(u, evPlace, nil)
 	}
+	e.placeDoomed()
 	for {
 		u, ok := e.removals.Pop(func(u *unit) bool { return u.life == lifeRemoving && u.op == nil && !u.item.On() })
 		if !ok {
@@ -341,13 +344,15 @@ func laneKey(id MachineID) string { return string(id.Host()) }
 
 // An op is one operation of the shell: one or a few host calls.
 type op struct {
-	id    uint64
-	place int // in engine.ops, counted from 1; 0: it has ended
-	kind  opKind
-	unit  *unit // whose it is; nil for a bulk one
-	units []*unit
-	seq   uint64 // of a reading
-	req   any    // what the shell needs; not changed after it was given out
+	id     uint64
+	place  int // in engine.ops, counted from 1; 0: it has ended
+	kind   opKind
+	unit   *unit // whose it is; nil for a bulk one, and for a doomed instance's
+	units  []*unit
+	doomed *doomed // whose stop it is, if it is no unit's
+	seq    uint64  // of a reading
+	began  time.Time
+	req    any // what the shell needs; not changed after it was given out
 
 	phase  opPhase
 	lane   *lane.Lane[*unit] // where it holds a place; nil: nowhere
@@ -406,7 +411,7 @@ const (
 // begin gives an operation out.
 func (e *engine) begin(o *op) {
 	e.opID++
-	o.id, o.item.Value = e.opID, o
+	o.id, o.began, o.item.Value = e.opID, e.now, o
 	e.ops = append(e.ops, o)
 	o.place = len(e.ops)
 	e.out = append(e.out, o)
@@ -425,7 +430,7 @@ func (e *engine) reached(o *op, phase opPhase) {
 		limit = 0
 	case phase == phaseLaunch:
 		limit = e.cfg.launch
-	case o.kind == opStop && o.unit.life == lifeUndoing:
+	case o.undoes():
 		limit = e.cfg.rollback
 	}
 	if limit > 0 {
@@ -467,7 +472,7 @@ func (e *engine) resume(kind opKind) {
 	switch {
 	case kind == opFleet && e.look.wanted:
 		e.startLook()
-	case kind == opListing && e.look.listWanted:
+	case kind == opListing && e.list.wanted:
 		e.readListing()
 	case kind == opRetries:
 		e.retryAgain()
@@ -499,11 +504,17 @@ func (o *op) String() string {
 }
 
 func (o *op) machine() MachineID {
-	if o.unit == nil {
-		return ""
+	switch {
+	case o.unit != nil:
+		return o.unit.rec.ID
+	case o.doomed != nil:
+		return o.doomed.machine
 	}
-	return o.unit.rec.ID
+	return ""
 }
+
+// undoes says whether the operation stops what was made and not recorded.
+func (o *op) undoes() bool { return o.kind == opStop && o.unit != nil && o.unit.life == lifeUndoing }
 
 // release gives an operation's place back.
 func (e *engine) release(o *op) {
@@ -539,6 +550,8 @@ func (e *engine) ended(m *message) {
 		e.wasRead(o, m)
 	case o.kind == opStatus:
 		e.statusWritten(o, m)
+	case o.doomed != nil:
+		e.doomedEnded(o.doomed, m)
 	case o.unit.op == o:
 		o.unit.op = nil
 		e.fire(o.unit, evDone, m)
@@ -614,7 +627,7 @@ func (e *engine) hush(shutdown bool) {
 	}
 	e.look.apart, e.look.toRead = nil, nil
 	e.look.stage, e.look.results, e.look.wanted = stageIdle, nil, false
-	for _, m := range []*moment{&e.look.resync, &e.look.retry, &e.look.listRetry, &e.zones.retry} {
+	for _, m := range []*moment{&e.look.resync, &e.look.retry, &e.list.retry, &e.zones.retry} {
 		e.agenda.Drop(&m.item)
 	}
 	for _, u := range e.sortedUnits(func(u *unit) bool { return u.life != lifeResting }) {
@@ -681,8 +694,11 @@ func (e *engine) callsOut() []string {
 	var names []string
 	for _, o := range e.opsInOrder() {
 		name := o.String()
-		if o.unit != nil {
+		switch {
+		case o.unit != nil:
 			name += " " + string(o.unit.rec.ID)
+		case o.doomed != nil:
+			name += " instance " + string(o.doomed.id)
 		}
 		names = append(names, name)
 	}

@@ -78,6 +78,15 @@ const (
 	// alone. Instance, Zone, Text.
 	EventUnknown EventKind = "unknown"
 
+	// EventReaping: an instance that is no machine's, or one too many of one, is
+	// being stopped. Instance, Text; Machine if it was made for one.
+	EventReaping EventKind = "reaping"
+	// EventReaped: it is stopped. Instance; Machine as above.
+	EventReaped EventKind = "reaped"
+	// EventReapFailed: it is not; tried again. Instance, Err, Next; Machine as
+	// above.
+	EventReapFailed EventKind = "reap-failed"
+
 	// EventMaintained: a container had its upkeep. Machine, Instance.
 	EventMaintained EventKind = "maintained"
 	// EventMaintainFailed: it had not. Machine, Instance, Err.

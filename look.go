@@ -47,16 +47,6 @@ type lookState struct {
 	toRead []*unit   // changed, and not yet being read
 	apart  [][]*unit // not to be read in one call with others
 	reads  int       // calls under way that read single machines
-
-	listing     *op
-	listTries   uint8
-	listRetry   moment
-	listed      bool       // a listing has ended, well or not
-	listWanted  bool       // as soon as one that is late has returned
-	seen        []Instance // of a listing, until the records are known
-	unplaced    bool       // some provisioned machine has no zone in its record
-	unclaimed   []Instance
-	unclaimedAt uint64 // the reading that has to be newer than the listing
 }
 
 type lookStage uint8
@@ -352,7 +342,7 @@ func (e *engine) populate(u *unit) {
 	case u.rec.Zone != "":
 		e.ledger.place(u.slot, e.ledger.intern(u.rec.Zone))
 	case e.ledger.zoneOf(u.slot) == noZone:
-		e.look.unplaced = true
+		e.list.unplaced = true
 	}
 }
 
@@ -423,7 +413,7 @@ func (e *engine) workOff() {
 		return
 	}
 	if e.look.stage == stageSweep {
-		if e.sweep() {
+		if e.findGone() {
 			e.placeSeen()
 			e.look.stage, e.look.at = stageConsider, 0
 		}
@@ -472,9 +462,9 @@ func (e *engine) applyWhole(r *MachineResult) {
 	}
 }
 
-// sweep finds the machines that a whole reading did not name, a slice of them
+// findGone finds the machines that a whole reading did not name, a slice of them
 // at a time.
-func (e *engine) sweep() (done bool) {
+func (e *engine) findGone() (done bool) {
 	named := func(id MachineID) bool {
 		_, ok := slices.BinarySearchFunc(e.look.results, id, func(r MachineResult, id MachineID) int { return r.ID.Compare(id) })
 		return ok
@@ -515,96 +505,6 @@ func (e *engine) sortedUnits(want func(*unit) bool) []*unit {
 	}
 	slices.SortFunc(units, func(a, b *unit) int { return a.rec.ID.Compare(b.rec.ID) })
 	return units
-}
-
-// readListing lists what the broker runs.
-func (e *engine) readListing() {
-	if e.quiet || e.look.listing != nil {
-		return
-	}
-	if e.look.listWanted = e.clogged(opListing); e.look.listWanted {
-		return
-	}
-	e.agenda.Drop(&e.look.listRetry.item)
-	e.look.listing = &op{kind: opListing}
-	e.begin(e.look.listing)
-}
-
-func (e *engine) listingRead(o *op, m *message) {
-	e.look.listing, e.look.listed = nil, true
-	if e.quiet {
-		return
-	}
-	if m.err != nil {
-		next := e.now.Add(e.backoff(&e.look.listTries))
-		e.at(&e.look.listRetry, next)
-		e.tell(Event{Kind: EventCallFailed, Text: o.kind.String(), Err: m.err, Next: next})
-		return
-	}
-	e.look.listTries = 0
-	e.reaper.settle(e.now)
-	l, _ := m.result.(Listing)
-	e.look.seen = l.Instances
-	if e.look.loaded && e.look.stage != stageApply && e.look.stage != stageSweep {
-		e.placeSeen()
-	}
-	e.look.unclaimed = FindUnknown(l, e.accounted)
-	e.look.unclaimedAt = e.seq
-	e.tellUnknown()
-}
-
-// placeSeen counts machines whose records tell no zone in the zones that the
-// listing tells (AZ2).
-func (e *engine) placeSeen() {
-	for _, i := range e.look.seen {
-		for u := e.claims[i.ID]; u != nil && i.Zone != ""; u = u.nextClaim {
-			if !u.rec.ID.IsContainer() && u.start == nil && !u.has(flagSettled) && e.ledger.zoneOf(u.slot) == noZone {
-				e.ledger.place(u.slot, e.ledger.intern(i.Zone))
-			}
-		}
-	}
-	e.look.seen = nil
-}
-
-// accounted says whether it is known why an instance is there.
-func (e *engine) accounted(id InstanceID) bool {
-	return e.claims[id] != nil || e.reaper.accounted(id)
-}
-
-// tellUnknown reports instances that no machine claims: only once each, and
-// only when every record was read after the listing, lest one that has just
-// been recorded is taken for unknown (HV9).
-func (e *engine) tellUnknown() {
-	if len(e.look.unclaimed) == 0 || !e.look.loaded || e.look.backlog() || e.look.fleet != nil {
-		return
-	}
-	unclaimed := e.look.unclaimed[:0]
-	for _, i := range e.look.unclaimed {
-		owner := e.units[i.Labels.Machine]
-		starting := owner != nil && owner.start != nil
-		if !starting && !e.accounted(i.ID) && !e.reaper.told[i.ID] {
-			unclaimed = append(unclaimed, i)
-		}
-	}
-	e.look.unclaimed = unclaimed
-	if len(unclaimed) == 0 {
-		return
-	}
-	if e.look.began <= e.look.unclaimedAt {
-		e.startFleet()
-		return
-	}
-	if e.look.blind || e.look.obscure > 0 {
-		return // one of those that could not be read may have it
-	}
-	e.look.unclaimed = nil
-	for _, i := range unclaimed {
-		if i.Labels.Machine == "" && e.startsUnderWay() {
-			continue // it may be the product of one of them
-		}
-		e.reaper.told[i.ID] = true
-		e.tell(Event{Kind: EventUnknown, Instance: i.ID, Zone: i.Zone, Text: ReasonUnknown})
-	}
 }
 
 // startFleet reads the records once more, and nothing else.
@@ -742,7 +642,7 @@ func (e *engine) mayStart() bool {
 	if e.quiet || !e.look.loaded || e.starts.Waiting() == 0 {
 		return false
 	}
-	if e.look.unplaced && !e.look.listed {
+	if e.list.unplaced && !e.list.listed {
 		return false
 	}
 	if e.cfg.zones {

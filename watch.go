@@ -154,7 +154,7 @@ func (e *engine) checkWatches() {
 	}
 	waiting := e.watch[:0]
 	for _, w := range e.watch {
-		settled := w.applied && len(w.open) == 0 && e.look.listing == nil && e.zones.op == nil
+		settled := w.applied && len(w.open) == 0 && e.list.op == nil && e.zones.op == nil
 		if w.err == nil && !settled {
 			waiting = append(waiting, w)
 			continue

@@ -102,6 +102,16 @@ func (l *Lane[V]) next() (V, *line[V], bool) {
 	return none, nil, false
 }
 
+// Take takes a place for a value without a key that does not wait here, if
+// there is one.
+func (l *Lane[V]) Take() bool {
+	if l.used >= l.Limit {
+		return false
+	}
+	l.used++
+	return true
+}
+
 // Done gives a place back.
 func (l *Lane[V]) Done(key string) {
 	l.used--

@@ -1,0 +1,102 @@
+package provisioner
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/juju/errors"
+)
+
+// ended answers an operation.
+func ended(o *op, result any, err error) message {
+	return message{kind: msgOutcome, op: o, result: result, err: err}
+}
+
+// told are the events of a step, in one line each.
+func told(e *engine) (lines []string) {
+	_, _, events := e.take()
+	for _, ev := range events {
+		lines = append(lines, ev.String())
+	}
+	return lines
+}
+
+func sweeper(t *testing.T, stops int) (*engine, time.Time) {
+	t.Helper()
+	now := time.Unix(1000, 0)
+	e := newEngine(engineConfig{random: func() float64 { return 0.5 }}, Policy{}, Limits{Stops: stops})
+	e.step(now, message{kind: msgWake, flag: true})
+	e.take()
+	return e, now
+}
+
+// HV7, HV8: what is doomed is stopped once, by id, within the limit of stops,
+// and tried again until it is gone.
+func TestDoomed(t *testing.T) {
+	e, now := sweeper(t, 1)
+	for _, id := range []InstanceID{"i-3", "i-1", "", "i-1", "i-2"} {
+		e.doom(id, "7", "one too many")
+	}
+	e.step(now)
+	if out, _, _ := e.take(); len(out) != 1 || out[0].String() != "stopping" || out[0].machine() != "7" {
+		t.Fatalf("one stop at a time: %v", out)
+	}
+	if diff := cmp.Diff([]string{"stopping instance i-1"}, e.callsOut()); diff != "" {
+		t.Error(diff)
+	}
+	e.step(now, ended(e.ops[0], nil, errors.New("boom")))
+	want := []doomInfo{{"i-1", "7", "one too many", errors.New("boom"), now.Add(time.Second)}, {"i-2", "7", "one too many", nil, time.Time{}}, {"i-3", "7", "one too many", nil, time.Time{}}}
+	opts := cmp.Options{cmp.AllowUnexported(doomInfo{}), cmp.Comparer(func(a, b error) bool { return errorText(a) == errorText(b) })}
+	if diff := cmp.Diff(want, e.dooms(), opts); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for range 2 {
+		e.step(now, ended(e.ops[0], nil, nil))
+	}
+	if len(e.ops) != 0 {
+		t.Fatalf("a stop before its back-off is over: %v", e.ops)
+	}
+	e.step(now.Add(time.Second))
+	e.step(now.Add(time.Second), ended(e.ops[0], nil, nil))
+	if got := e.dooms(); got != nil || e.stops.Used() != 0 || !e.reaper.accounted("i-1") {
+		t.Errorf("doomed still: %v; places taken: %d", got, e.stops.Used())
+	}
+	if diff := cmp.Diff([]string{
+		`reaping machine=7 instance=i-1 text="one too many"`,
+		`reap-failed machine=7 instance=i-1 next=1s err="boom"`,
+		`reaping machine=7 instance=i-2 text="one too many"`,
+		`reaped machine=7 instance=i-2`,
+		`reaping machine=7 instance=i-3 text="one too many"`,
+		`reaped machine=7 instance=i-3`,
+		`reaping machine=7 instance=i-1 text="one too many"`,
+		`reaped machine=7 instance=i-1`,
+	}, append([]string{`reaping machine=7 instance=i-1 text="one too many"`}, told(e)...)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// HV5: an instance that is spoken for by the time of its turn is let be, and
+// nothing is begun while the task is quiet.
+func TestDoomedSpokenFor(t *testing.T) {
+	e, now := sweeper(t, 1)
+	e.doom("i-1", "7", "one too many")
+	u := e.unitOf("8")
+	e.applyRecord(u, Machine{ID: "8", Life: Alive, Instance: "i-1"})
+	e.step(now)
+	if got := e.dooms(); got != nil || len(e.ops) != 0 {
+		t.Errorf("i-1 is machine 8's now: %v, %v", got, e.ops)
+	}
+	if diff := cmp.Diff([]string{`orphan machine=7 instance=i-1 err="instance i-1 is in the record of machine 8, so it is not stopped"`}, told(e)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	e.doom("i-2", "7", "one too many")
+	e.step(now, message{kind: msgQuiet})
+	if len(e.ops) != 0 || len(e.dooms()) != 1 {
+		t.Errorf("begun while quiet, or forgotten: %v", e.ops)
+	}
+	e.step(now, message{kind: msgWake, flag: true})
+	if len(e.ops) != 1 {
+		t.Errorf("not begun when it goes on: %v", e.ops)
+	}
+}
