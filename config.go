@@ -86,6 +86,14 @@ type Config struct {
 	// to 4096.
 	EventBuffer int
 
+	// Trace is called around each call of the host, for spans of a tracing
+	// library. The call gets a context with the values of the one that Trace
+	// returns (nil: as it was), and its own end. Trace may be called from several
+	// goroutines, and what it and its end function take, the call takes; they
+	// must neither wait nor end their goroutine. One that panics is cut off, as
+	// an observer is. Defaults to none, which costs nothing.
+	Trace TraceFunc
+
 	// Clock is where all waiting is done; only Now and Timer are used.
 	// Defaults to the real one.
 	Clock clock.Clock

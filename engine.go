@@ -64,6 +64,7 @@ type engine struct {
 	cuts   []cut
 	events []Event
 	number uint64 // of the last event
+	told   map[EventKind]uint64
 }
 
 // engineConfig is what the engine knows of the host and the configuration.
@@ -195,6 +196,7 @@ func newEngine(cfg engineConfig, p Policy, l Limits) *engine {
 		cfg: cfg, policy: p,
 		units: map[MachineID]*unit{}, claims: map[InstanceID]*unit{}, children: map[MachineID][]*unit{}, writing: map[MachineID]*shown{},
 		ledger: newLedger(p), cool: newCooldowns(p), reaper: newReaper(),
+		told:  map[EventKind]uint64{},
 		quiet: true, // until somebody drives it
 	}
 	e.resize(l)
@@ -288,6 +290,7 @@ func (e *engine) setMode(mode HarvestMode) {
 func (e *engine) tell(ev Event) {
 	e.number++
 	ev.Seq, ev.At = e.number, e.now
+	e.told[ev.Kind]++
 	e.events = append(e.events, ev)
 }
 

@@ -122,7 +122,7 @@ const (
 	// EventShutdown: no new work is begun. N: calls still out.
 	EventShutdown EventKind = "shutdown"
 	// EventObserverFailed: an observer panicked and was cut off. N: its place
-	// in Config.Observers. Err.
+	// in Config.Observers, or -1 for Config.Trace. Err.
 	EventObserverFailed EventKind = "observer-failed"
 	// EventsDropped: an observer was too slow and missed N events here.
 	EventsDropped EventKind = "events-dropped"
@@ -200,6 +200,7 @@ type feed struct {
 	queue   []Event
 	spare   []Event
 	dropped Event // of the kind EventsDropped; N is 0 if none was
+	missed  uint64
 	running bool
 	dead    bool
 	idle    chan struct{} // closed when nothing is queued; nil while none waits
@@ -215,6 +216,7 @@ func (f *feed) put(events []Event) {
 	for _, e := range events {
 		if f.behind.Load() >= int64(f.limit) {
 			f.dropped = Event{Kind: EventsDropped, At: e.At, N: f.dropped.N + 1}
+			f.missed++
 			continue
 		}
 		f.queueDropped()

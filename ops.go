@@ -877,6 +877,7 @@ func bounded[T any](ctx context.Context, c clock.Clock, limit time.Duration, do 
 	case a := <-answers:
 		return a.value, a.err
 	case <-late:
+		cancel(ErrTimedOut)
 		return none, ErrTimedOut
 	case <-ctx.Done():
 		return none, context.Cause(ctx)

@@ -29,6 +29,7 @@ type Task struct {
 	inbox  inbox
 	pool   pool
 	feeds  []*feed
+	calls  *calls
 
 	seat     chan struct{} // one token: whoever has it drives
 	handover chan struct{} // a driver gives way to Run
@@ -75,6 +76,11 @@ func New(cfg Config) (_ *Task, err error) {
 		lease: cfg.Lease, controller: cfg.Controller, tag: cfg.HostTag, random: cfg.Random,
 	}
 	t.host.Optional, t.caps = cfg.Optional.find(cfg.Broker, cfg.State)
+	t.calls = &calls{failed: func(err error) { t.post(message{kind: msgObserver, err: err, place: -1}) }}
+	if cfg.Trace != nil {
+		t.calls.trace.Store(&cfg.Trace)
+	}
+	t.host.observed(t.calls)
 	for i, o := range cfg.Observers {
 		f := &feed{to: o, limit: cfg.EventBuffer}
 		f.failed = func(err error) { t.post(message{kind: msgObserver, err: err, place: int32(i)}) }

@@ -1,9 +1,12 @@
 package provisioner
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/juju/errors"
+
+	"github.com/seed81ba69f2/provisioner/internal/lane"
 )
 
 // doing is what the engine is doing about every machine that does not rest.
@@ -19,6 +22,22 @@ func (e *engine) doing() map[MachineID]Doing {
 		}
 	}
 	return doing
+}
+
+// counted is what the engine has to say for Counters.
+func (e *engine) counted() (events map[EventKind]uint64, lanes map[string]LaneCounter, machines map[Phase]int) {
+	lanes, machines = map[string]LaneCounter{}, map[Phase]int{}
+	for name, l := range map[string]*lane.Lane[*unit]{
+		"starts": &e.starts, "stops": &e.stops, "removals": &e.removals, "upkeep": &e.upkeep, "statuses": &e.writes,
+	} {
+		lanes[name] = LaneCounter{l.Limit, l.Used(), l.Waiting()}
+	}
+	for l, n := range e.lives {
+		if n > 0 {
+			machines[lifePhases[l]] += n
+		}
+	}
+	return maps.Clone(e.told), lanes, machines
 }
 
 // explain says where one unit stands.
