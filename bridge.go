@@ -40,6 +40,11 @@ func (b *byHand) SetLimits(l Limits)       { b.post(message{kind: msgLimits, lim
 // Look looks at everything, and calls finish when that is settled.
 func (b *byHand) Look(finish func()) { b.post(message{kind: msgLook, watch: newWatch(nil, finish)}) }
 
+// ProfilesChanged tells of machines that have profile changes.
+func (b *byHand) ProfilesChanged(ids ...MachineID) {
+	b.post(message{kind: msgProfiles, ids: ids})
+}
+
 // Waiting says whether anything has come in since the last Step.
 func (b *byHand) Waiting() bool { return len(b.in) > 0 }
 

@@ -286,7 +286,11 @@ type ProfileBroker interface {
 	// ChangeProfile puts req.Profile in the place of the profile named
 	// req.Old, appends it where Old is empty, or takes Old away where Profile
 	// is nil. It is idempotent and returns the names that the instance has
-	// afterwards, in order.
+	// afterwards, in order. One instance is changed by one call at a time, and
+	// so is one profile, going or coming. An error that satisfies NotSupported
+	// or NotImplemented means that this instance has no profiles (LX6). Others
+	// are marked as those of Start are: NotValid, Permanent and Unauthorized
+	// ones are the change's failure, the rest is tried again (Policy.Profiles).
 	ChangeProfile(ctx context.Context, req ProfileChangeRequest) ([]string, error)
 }
 

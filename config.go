@@ -39,6 +39,16 @@ type Config struct {
 	// RetryLister.
 	Retry Stream[struct{}]
 
+	// ProfileChanges delivers the ids of machines whose profiles are to be
+	// changed (LX2). It needs a ProfileState, which is also asked for every
+	// machine at each whole look.
+	ProfileChanges Stream[[]MachineID]
+
+	// ProfileNaming is what is known about the names of profiles: only those
+	// that it accepts are recorded after a change (LX2). Defaults to the prefix
+	// and form alone.
+	ProfileNaming ProfileNaming
+
 	// Policy is the pure half: how to decide.
 	Policy Policy
 
@@ -144,6 +154,25 @@ type Policy struct {
 	// RoundDelay defaults to 1 s here, and MaxDelay to 1 min; no wait is
 	// shorter than 10 ms, lest a host that is down is called without a pause.
 	Backoff RetryPolicy
+
+	// Profiles says how a profile change that the broker fails is tried again,
+	// until it counts as failed (LX4). ZoneDelay and Deadline are not looked at.
+	// RoundDelay defaults to 1 s here, and MaxDelay to 1 min, so the 10 retries of
+	// the default take about five minutes. What the state fails is tried again by
+	// Backoff.
+	Profiles RetryPolicy
+}
+
+// profileRetry is Policy.Profiles with its defaults.
+func (p Policy) profileRetry() RetryPolicy {
+	r := p.Profiles
+	if r.RoundDelay == 0 {
+		r.RoundDelay = time.Second
+	}
+	if r.MaxDelay == 0 {
+		r.MaxDelay = time.Minute
+	}
+	return r
 }
 
 const shortestBackoff = 10 * time.Millisecond
@@ -185,7 +214,8 @@ func (p Policy) faults() []error {
 		faults = append(faults, errors.NotValidf("Policy.ZoneCooldown %v: want Off, 0 for the default, or more:", p.ZoneCooldown))
 	}
 	faults = append(faults, p.Retry.faults("Policy.Retry")...)
-	return append(faults, p.Backoff.faults("Policy.Backoff")...)
+	faults = append(faults, p.Backoff.faults("Policy.Backoff")...)
+	return append(faults, p.Profiles.faults("Policy.Profiles")...)
 }
 
 // Limits bound what goes on at once (ST17). They may be changed at any time
@@ -199,13 +229,20 @@ type Limits struct {
 	// Stops is the number of stops at once, that of removals and that of
 	// upkeep. Defaults to 16.
 	Stops int
+	// Profiles is the number of profile changes at once. Defaults to 16.
+	Profiles int
+	// ContainerProfiles is the number of profile changes at once of containers
+	// on each host, within Profiles. Defaults to 4.
+	ContainerProfiles int
 }
 
 func (l Limits) withDefaults() Limits {
 	return Limits{
-		Starts:          positiveOr(l.Starts, 16),
-		ContainerStarts: positiveOr(l.ContainerStarts, 4),
-		Stops:           positiveOr(l.Stops, 16),
+		Starts:            positiveOr(l.Starts, 16),
+		ContainerStarts:   positiveOr(l.ContainerStarts, 4),
+		Stops:             positiveOr(l.Stops, 16),
+		Profiles:          positiveOr(l.Profiles, 16),
+		ContainerProfiles: positiveOr(l.ContainerProfiles, 4),
 	}
 }
 
@@ -221,7 +258,8 @@ func (l Limits) faults() []error {
 	for _, f := range []struct {
 		name  string
 		value int
-	}{{"Starts", l.Starts}, {"ContainerStarts", l.ContainerStarts}, {"Stops", l.Stops}} {
+	}{{"Starts", l.Starts}, {"ContainerStarts", l.ContainerStarts}, {"Stops", l.Stops},
+		{"Profiles", l.Profiles}, {"ContainerProfiles", l.ContainerProfiles}} {
 		if f.value < 0 {
 			faults = append(faults, errors.NotValidf("Limits.%s %d: want 1 or more, or 0 for the default:", f.name, f.value))
 		}
@@ -354,6 +392,9 @@ func (c Config) faults() []error {
 	}
 	faults = append(faults, c.Policy.faults()...)
 	faults = append(faults, c.Limits.faults()...)
+	if err := c.ProfileNaming.Validate(); err != nil {
+		faults = append(faults, errors.Annotate(err, "ProfileNaming"))
+	}
 	for _, d := range []struct {
 		name  string
 		value time.Duration
@@ -404,6 +445,7 @@ func (c Config) withDefaults() Config {
 	}
 	c.EventBuffer = positiveOr(c.EventBuffer, 4096)
 	c.Policy.Weights = maps.Clone(c.Policy.Weights)
+	c.ProfileNaming.Applications = slices.Clone(c.ProfileNaming.Applications)
 	c.Limits = c.Limits.withDefaults()
 	c.LaunchTimeout = orDefault(c.LaunchTimeout, 5*time.Minute)
 	c.CallTimeout = orDefault(c.CallTimeout, time.Minute)

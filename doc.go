@@ -71,6 +71,15 @@
 // where the state is one. The broker gets it all as a [StartRequest], of whose
 // Config [instancecfg.Config.CloudInit] makes user data for the instance.
 //
+// # Profiles that change
+//
+// A state that is a [ProfileState] and a broker that is a [ProfileBroker] have the
+// LXD profiles of running instances changed: each [ProfileChange] is made,
+// recorded and written off in its document, in order for each machine, never with
+// one profile on two machines at once, and within [Limits]. Passing faults of the
+// broker are tried again by [Policy].Profiles before a change counts as failed.
+// Plans are not about profiles; [Task.Explain] is.
+//
 // # Stages
 //
 // Facts become decisions in stages that are plain functions, each of use

@@ -182,8 +182,9 @@ type driver struct {
 	*Task
 	changes <-chan []MachineID
 	retries <-chan struct{}
-	until   *watch        // a single look ends with it; nil: Run
-	settled chan struct{} // closed when it ends
+	news    <-chan []MachineID // of profile changes
+	until   *watch             // a single look ends with it; nil: Run
+	settled chan struct{}      // closed when it ends
 
 	timer *clock.Timer
 	armed time.Time
@@ -221,7 +222,7 @@ func (d *driver) drive(ctx context.Context, first ...message) error {
 			continue
 		default:
 			d.arm(s.next)
-			if !s.busy && !d.quiet && len(d.changes) == 0 && len(d.retries) == 0 {
+			if !s.busy && !d.quiet && len(d.changes)+len(d.retries)+len(d.news) == 0 {
 				d.answerIdlers(s)
 			}
 		}
@@ -244,6 +245,12 @@ func (d *driver) drive(ctx context.Context, first ...message) error {
 				break
 			}
 			in = append(in, message{kind: msgRetry})
+		case ids, ok := <-d.news:
+			if !ok {
+				in = d.end(errors.Annotate(ErrWatcherClosed, "profile changes"))
+				break
+			}
+			in = append(in, message{kind: msgProfiles, ids: ids})
 		case <-d.ended(ctx):
 			in = d.end(errors.Annotate(context.Cause(ctx), d.name()))
 		case <-d.lookDone():
@@ -304,7 +311,7 @@ func (d *driver) wanted() <-chan struct{} {
 
 // end begins the end: nothing new, and what is out may come home.
 func (d *driver) end(why error) []message {
-	d.quiet, d.why, d.changes, d.retries = true, why, nil, nil
+	d.quiet, d.why, d.changes, d.retries, d.news = true, why, nil, nil, nil
 	in := []message{{kind: msgQuiet, flag: d.until == nil}}
 	if d.until != nil {
 		in = append([]message{{kind: msgUnwatch, watch: d.until}}, in...)

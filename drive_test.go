@@ -25,6 +25,7 @@ var everyCall = []provisionertest.Call{
 	provisionertest.CallDerive, provisionertest.CallMaintain, provisionertest.CallFleet, provisionertest.CallMachines,
 	provisionertest.CallInfo, provisionertest.CallRecord, provisionertest.CallRemove, provisionertest.CallStatus,
 	provisionertest.CallDead, provisionertest.CallRetries, provisionertest.CallGroups, provisionertest.CallAuth,
+	provisionertest.CallProfiles, provisionertest.CallChangeProfile, provisionertest.CallSetProfiles, provisionertest.CallProfileStatus, provisionertest.CallRemoveProfile,
 }
 
 // busyWorld needs every call: machines to start, to stop, to make dead, to look
@@ -41,6 +42,10 @@ func busyWorld(t testing.TB, s provisionertest.Settings) *provisionertest.World 
 		provisioner.Machine{ID: "14", Life: provisioner.Alive, Status: provisioner.StatusError, InstanceStatus: provisioner.InstanceProvisioningError},
 	))
 	must(t, w.SetRetryable("14", true))
+	must(t,
+		w.SetProfileChange(provisioner.ProfileChange{Machine: "13", Old: "juju-m-a-1", Profile: &provisioner.Profile{Name: "juju-m-a-2"}}),
+		w.SetProfileChange(provisioner.ProfileChange{Machine: "13/lxd/0", Profile: &provisioner.Profile{Name: "juju-m-a-2"}, Subordinate: true}),
+		w.SetProfileChange(provisioner.ProfileChange{Machine: "14", Profile: &provisioner.Profile{Name: "juju-m-a-2"}}))
 	return w
 }
 
@@ -59,6 +64,15 @@ func wantBusyDone(t testing.TB, w *provisionertest.World) {
 	}
 	if n := len(w.Machines()); n != len(want) {
 		t.Errorf("there are %d records, want %d: the dead ones are to be removed", n, len(want))
+	}
+	words := map[provisioner.MachineID]string{}
+	for _, m := range w.Machines() {
+		if c := w.ProfileChange(m.ID); c.Machine != "" {
+			words[m.ID] = c.Status
+		}
+	}
+	if diff := cmp.Diff(map[provisioner.MachineID]string{"13": provisioner.ProfileSuccess, "14": provisioner.ProfileNotRequired}, words); diff != "" {
+		t.Errorf("profile changes (-want +got):\n%s\n%s", diff, w.Transcript())
 	}
 }
 
@@ -130,7 +144,7 @@ func TestHostCallsBack(t *testing.T) {
 				cfg.Lease = leaseFunc{w.TakeLease(), func() { back("0") }}
 				limiter := limiterFunc(func(context.Context) error { back("0"); return nil })
 				cfg.StartLimiter, cfg.StopLimiter = limiter, limiter
-				for _, stop := range []*func() error{&cfg.Changes.Stop, &cfg.Retry.Stop} {
+				for _, stop := range []*func() error{&cfg.Changes.Stop, &cfg.Retry.Stop, &cfg.ProfileChanges.Stop} {
 					before := *stop
 					*stop = func() error { back("0"); return before() }
 				}

@@ -52,6 +52,7 @@ type engine struct {
 	list     listState
 	sweep    sweepState
 	zones    zoneState
+	profiles profileState
 	retry    retryState
 	watch    []*watch // looks that somebody waits for
 	running  bool     // Run drives, so everything is wanted
@@ -79,7 +80,7 @@ type engineConfig struct {
 	random     func() float64 // in [0,1)
 
 	zones, deriver, maintainer, status, life, retries bool
-	dedupes                                           bool
+	dedupes, profiles, profileBroker                  bool
 
 	launchPhase opPhase // the first of a start: phaseLimit if a Limiter is set
 	stopPhase   opPhase
@@ -118,6 +119,7 @@ type unit struct {
 	reread *reread
 
 	nextClaim *unit
+	profile   *profiling // its profile change, while there is something to be done about it
 }
 
 type unitFlags uint16
@@ -133,6 +135,9 @@ const (
 	flagToldKept                       // EventKept was told
 	flagNamed                          // a reading has named it, perhaps with an error
 	flagObscure                        // its instance could not be read the last time
+	flagDocRead                        // its profile change is being read
+	flagDocAgain                       // and is to be read once more after that
+	flagDocError                       // its status was made that of a failed profile change
 )
 
 func (u *unit) has(f unitFlags) bool { return u.flags&f != 0 }
@@ -189,6 +194,7 @@ const (
 	msgWake  // the end of quiet
 	msgUnwatch
 	msgObserver // an observer was cut off
+	msgProfiles // ids have profile changes
 )
 
 func newEngine(cfg engineConfig, p Policy, l Limits) *engine {
@@ -199,6 +205,7 @@ func newEngine(cfg engineConfig, p Policy, l Limits) *engine {
 		told:  map[EventKind]uint64{},
 		quiet: true, // until somebody drives it
 	}
+	e.profiles.init()
 	e.resize(l)
 	e.grace.do = (*engine).graceOver
 	e.look.resync.do = (*engine).resync
@@ -215,6 +222,7 @@ func (e *engine) resize(l Limits) {
 	e.removals.Resize(l.Stops, l.Stops)
 	e.upkeep.Resize(l.Stops, l.Stops)
 	e.writes.Resize(maxWrites, maxWrites)
+	e.profiles.lane.Resize(l.Profiles, l.ContainerProfiles)
 }
 
 // step handles what is due at now and then the messages, in their order.
@@ -254,6 +262,8 @@ func (e *engine) handle(m *message) {
 		e.changed(m.ids)
 	case msgRetry:
 		e.retrySignal()
+	case msgProfiles:
+		e.profilesChanged(m.ids)
 	case msgMode:
 		e.setMode(m.mode)
 	case msgLimits:
@@ -301,10 +311,11 @@ func (e *engine) take() (out []*op, cuts []cut, events []Event) {
 	return out, cuts, events
 }
 
-// pump gives places to what waits: stops before removals, those before upkeep,
-// and starts last (HV6, CL11).
+// pump gives places to what waits: stops before removals, those before upkeep
+// and changes of profiles, and starts last (HV6, CL11).
 func (e *engine) pump() {
 	e.flushReads()
+	e.flushChanges()
 	e.pushStops()
 	for {
 		u, ok := e.stops.Pop(func(u *unit) bool {
@@ -325,6 +336,13 @@ func (e *engine) pump() {
 	}
 	for {
 		u, ok := e.upkeep.Pop(func(u *unit) bool { return u.life == lifeMaintaining && u.op == nil })
+		if !ok {
+			break
+		}
+		e.fire(u, evPlace, nil)
+	}
+	for {
+		u, ok := e.profiles.lane.Pop(func(u *unit) bool { return u.life == lifeProfiling && u.op == nil && u.profile.queued })
 		if !ok {
 			break
 		}
@@ -382,6 +400,7 @@ const (
 	opListing
 	opZones
 	opRetries
+	opChanges
 	opPrepare
 	opDerive
 	opStart
@@ -389,11 +408,14 @@ const (
 	opStop
 	opRemove
 	opMaintain
+	opProfile
+	opDocument
 	opStatus
 )
 
-var opNames = [...]string{"reading the fleet", "reading machines", "listing instances", "reading zones", "reading machines to retry",
-	"reading start information", "deriving zones", "starting", "reading the record again", "stopping", "removing", "upkeep", "writing a status"}
+var opNames = [...]string{"reading the fleet", "reading machines", "listing instances", "reading zones", "reading machines to retry", "reading profile changes",
+	"reading start information", "deriving zones", "starting", "reading the record again", "stopping", "removing", "upkeep", "changing profiles",
+	"writing what has become of a profile change", "writing a status"}
 
 func (k opKind) String() string { return opNames[k] }
 
@@ -404,7 +426,7 @@ const (
 	phaseCall   opPhase = iota // its only or first call
 	phaseLimit                 // waiting for a Limiter
 	phaseLaunch                // Broker.Start
-	phaseRecord                // State.SetInstance
+	phaseRecord                // State.SetInstance, ProfileState.SetProfiles
 	phaseNext                  // a further call with the usual deadline
 	phaseNext2
 	phaseAgents   // AgentFinder.FindAgents
@@ -558,6 +580,8 @@ func (e *engine) ended(m *message) {
 	case o.unit.op == o:
 		o.unit.op = nil
 		e.fire(o.unit, evDone, m)
+	case o.kind == opDocument:
+		e.documentWritten(o, m)
 	}
 	e.release(o)
 }
@@ -575,6 +599,8 @@ func (e *engine) wasRead(o *op, m *message) {
 		e.zonesRead(o, m)
 	case opRetries:
 		e.retriesRead(m)
+	case opChanges:
+		e.changesRead(o, m)
 	case opPrepare:
 		e.prepared(o, m)
 	}
@@ -629,6 +655,7 @@ func (e *engine) hush(shutdown bool) {
 		u.drop(flagReading | flagAgain)
 	}
 	e.look.apart, e.look.toRead = nil, nil
+	e.hushChanges()
 	e.look.stage, e.look.results, e.look.wanted = stageIdle, nil, false
 	for _, m := range []*moment{&e.look.resync, &e.look.retry, &e.list.retry, &e.zones.retry} {
 		e.agenda.Drop(&m.item)

@@ -91,6 +91,15 @@ const (
 	EventMaintained EventKind = "maintained"
 	// EventMaintainFailed: it had not. Machine, Instance, Err.
 	EventMaintainFailed EventKind = "maintain-failed"
+	// EventProfileChanged: the profiles of an instance were changed and recorded.
+	// Machine, Instance, Text says what changed.
+	EventProfileChanged EventKind = "profile-changed"
+	// EventProfileFailed: they were not. Machine, Instance, Text, Err; Next if it
+	// is tried again.
+	EventProfileFailed EventKind = "profile-failed"
+	// EventProfileLeft: a profile change was written off with the status word in
+	// Text: "Not Required" or "Not Supported". Machine, Instance.
+	EventProfileLeft EventKind = "profile-left"
 	// EventStatusFailed: a status could not be written. Machine, Text, Err.
 	EventStatusFailed EventKind = "status-failed"
 	// EventRetryReset: a failed machine starts anew. Machine.

@@ -39,6 +39,9 @@ func TestTypedNilErrors(t *testing.T) {
 						provisioner.Machine{ID: "91", Life: provisioner.Alive, Instance: "i-91", Zone: "a"},
 						provisioner.Machine{ID: "91/lxd/0", Life: provisioner.Alive, Instance: "i-92", Zone: "a"},
 						provisioner.Machine{ID: "92", Life: provisioner.Dying}))
+					must(t,
+						w.SetProfileChange(provisioner.ProfileChange{Machine: "91", Profile: &provisioner.Profile{Name: "juju-m-a-1"}}),
+						w.SetProfileChange(provisioner.ProfileChange{Machine: "91/lxd/0", Profile: &provisioner.Profile{Name: "juju-m-a-1"}, Subordinate: true}))
 					var calls atomic.Int64
 					cfg := configOf(w, func(_ context.Context, c provisionertest.Call, _ ...string) error {
 						if c == call && calls.Add(1) == 1 {
@@ -55,6 +58,12 @@ func TestTypedNilErrors(t *testing.T) {
 					pass(time.Minute)
 					if got, want := len(provisioned(w)), 5; got != want {
 						t.Errorf("%d machines are provisioned, want %d\n%s", got, want, w.Transcript())
+					}
+					if c := w.ProfileChange("91"); c.Status != provisioner.ProfileSuccess {
+						t.Errorf("its profile change has the word %q", c.Status)
+					}
+					if c := w.ProfileChange("91/lxd/0"); c.Machine != "" {
+						t.Errorf("there still is a profile change, with the word %q", c.Status)
 					}
 					if _, err := task.Plan(t.Context()); err != nil {
 						t.Error(err)

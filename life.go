@@ -20,17 +20,18 @@ const (
 	lifeRemoving                // dead: its record is removed
 	lifeResetting               // its statuses are reset for a retry
 	lifeMaintaining             // its upkeep is under way
+	lifeProfiling               // its profiles are changed, and that is shown
 	lifeFailed                  // given up; waits for a retry signal
 	lives
 )
 
 var lifeNames = [lives]string{"resting", "queued", "announcing", "preparing", "deriving", "starting", "waiting",
-	"confirming", "undoing", "stopping", "removing", "resetting", "maintaining", "failed"}
+	"confirming", "undoing", "stopping", "removing", "resetting", "maintaining", "profiling", "failed"}
 
 func (l life) String() string { return lifeNames[l] }
 
 var lifePhases = [lives]Phase{PhaseResting, PhaseQueued, PhasePreparing, PhasePreparing, PhasePreparing, PhaseStarting, PhaseWaiting,
-	PhaseConfirming, PhaseUndoing, PhaseStopping, PhaseRemoving, PhaseResetting, PhaseMaintaining, PhaseFailed}
+	PhaseConfirming, PhaseUndoing, PhaseStopping, PhaseRemoving, PhaseResetting, PhaseMaintaining, PhaseProfiling, PhaseFailed}
 
 // lifeEvent is something that can happen to a machine.
 type lifeEvent uint8
@@ -42,6 +43,7 @@ const (
 	evRemove                    // decided: remove its record
 	evMaintain                  // decided: upkeep
 	evReset                     // a retry signal names it
+	evProfile                   // decided: change its profiles
 	evPlace                     // its lane has a place for it
 	evDone                      // the operation under way has ended
 	evWritten                   // the status it waited for was written, or not
@@ -50,7 +52,7 @@ const (
 	lifeEvents
 )
 
-var lifeEventNames = [lifeEvents]string{"start", "cancel", "stop", "remove", "maintain", "reset", "place", "done", "written", "due", "quiet"}
+var lifeEventNames = [lifeEvents]string{"start", "cancel", "stop", "remove", "maintain", "reset", "profile", "place", "done", "written", "due", "quiet"}
 
 func (v lifeEvent) String() string { return lifeEventNames[v] }
 
@@ -98,10 +100,11 @@ func init() {
 	lifeTable = [lives][lifeEvents]transition{
 		lifeResting: row(busy, map[lifeEvent]transition{
 			evStart: on(queueStart), evStop: on(queueStop), evRemove: on(queueRemove), evMaintain: on(queueUpkeep), evReset: on(resetStatus),
+			evProfile: on(queueProfile),
 		}),
 		lifeFailed: row(busy, map[lifeEvent]transition{
 			evStart: not("a failed machine waits for a retry signal"), evStop: on(queueStop), evRemove: on(queueRemove),
-			evMaintain: on(queueUpkeep), evReset: on(resetStatus),
+			evMaintain: on(queueUpkeep), evReset: on(resetStatus), evProfile: not("it has no instance whose profiles could be changed"),
 		}),
 		lifeQueued: row(busy, map[lifeEvent]transition{
 			evStart: not(same), evCancel: on(dropStart), evPlace: on(placeGot), evQuiet: on(dropStart),
@@ -139,6 +142,9 @@ func init() {
 		lifeMaintaining: row(busy, map[lifeEvent]transition{
 			evMaintain: not(same), evPlace: on(maintain), evDone: on(maintained), evQuiet: on(letGo),
 		}),
+		lifeProfiling: row(busy, map[lifeEvent]transition{
+			evProfile: not(same), evPlace: on(changeProfile), evDone: on(profiled), evWritten: on(profileShown), evQuiet: on(letGo),
+		}),
 	}
 }
 
@@ -159,10 +165,14 @@ func (e *engine) enter(u *unit, l life) {
 	e.lives[was]--
 	e.lives[l]++
 	u.life = l
+	if was == lifeProfiling {
+		e.freeProfiles(u)
+	}
 	switch {
 	case l.quiet():
 		e.agenda.Drop(&u.item)
 		e.ceased(u)
+		e.profileAgain(u)
 	case was.quiet():
 		e.begun(u)
 	}
@@ -221,8 +231,14 @@ func (e *engine) consider(u *unit) {
 }
 
 // turnBack lets go of a stop or a removal that waits for its turn, or to be
-// tried again, and is no longer what is to be done (HV12).
+// tried again, and is no longer what is to be done (HV12), and of a change of
+// profiles whose machine is dead.
 func (e *engine) turnBack(u *unit) {
+	if u.op == nil && u.life == lifeProfiling && u.rec.Life == Dead {
+		u.profile.again = true
+		e.rest(u)
+		return
+	}
 	if u.op != nil || u.life != lifeStopping && u.life != lifeRemoving {
 		return
 	}
@@ -395,6 +411,7 @@ func (e *engine) forget(u *unit) {
 	if u.shown != nil {
 		e.agenda.Drop(&u.shown.item)
 	}
+	e.dropProfile(u)
 	e.leaveSlot(u)
 	delete(e.units, u.rec.ID)
 	e.bury(u.rec.ID)

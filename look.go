@@ -153,19 +153,29 @@ func (e *engine) machinesRead(o *op, m *message) {
 		return
 	}
 	e.look.tries = 0
-	byID := map[MachineID]*unit{}
-	was := make([]InstanceID, len(o.units))
-	for i, u := range o.units {
-		byID[u.rec.ID], was[i] = u, u.rec.Instance
-	}
 	results, _ := m.result.([]MachineResult)
-	for i := range results {
-		if u := byID[results[i].ID]; u != nil && e.units[u.rec.ID] == u {
-			e.applyResult(u, &results[i], o.seq)
-		}
-	}
 	for _, u := range o.units {
 		u.drop(flagReading)
+	}
+	was := e.takeRecords(o.units, results, o.seq)
+	e.considerRecords(o.units, was)
+}
+
+// takeRecords takes over what one reading says of some machines, one result
+// each and in that order, and gives what was known of them before.
+func (e *engine) takeRecords(units []*unit, results []MachineResult, seq uint64) (was []Machine) {
+	was = make([]Machine, len(units))
+	for i, u := range units {
+		if was[i] = u.rec; e.units[u.rec.ID] == u {
+			e.applyResult(u, &results[i], seq)
+		}
+	}
+	return was
+}
+
+// considerRecords decides anew about machines whose records were read.
+func (e *engine) considerRecords(units []*unit, was []Machine) {
+	for _, u := range units {
 		if e.units[u.rec.ID] != u {
 			continue
 		}
@@ -175,9 +185,9 @@ func (e *engine) machinesRead(o *op, m *message) {
 		e.consider(u)
 		e.hostReady(u)
 	}
-	for i, u := range o.units {
-		e.rivals(was[i], u)
-		if u.rec.Instance != was[i] {
+	for i, u := range units {
+		e.rivals(was[i].Instance, u)
+		if u.rec.Instance != was[i].Instance {
 			e.rivals(u.rec.Instance, u)
 		}
 	}
@@ -488,6 +498,7 @@ func (e *engine) lookDone() {
 			w.applied = true
 		}
 	}
+	e.lookAtProfiles()
 	e.warnZones()
 	e.tellUnknown()
 	e.retryAgain()

@@ -59,6 +59,16 @@ type ProfileNaming struct {
 	Applications []string // empty: not known
 }
 
+// Validate checks what is known, with the errors of [ProfileName.Validate].
+func (k ProfileNaming) Validate() error {
+	for _, application := range append([]string{"a"}, k.Applications...) {
+		if err := (ProfileName{k.Prefix, cmp.Or(k.Model, "m"), application, 0}).Validate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Name builds the name of an application's profile. It needs the model, and
 // fails with the errors of [ProfileName.Validate]; an application that is not
 // among the known ones is NotValid too.

@@ -5,7 +5,7 @@ package provisioner
 type Counters struct {
 	Events    map[EventKind]uint64   // told so far; those that observers have missed count too
 	Calls     map[string]CallCounter // by Call.Name; those never made are left out
-	Lanes     map[string]LaneCounter // "starts", "stops", "removals", "upkeep", "statuses"
+	Lanes     map[string]LaneCounter // "starts", "stops", "removals", "upkeep", "statuses", "profiles"
 	Machines  map[Phase]int          // known now, by what is being done about them
 	Observers []ObserverCounter      // in the order of Config.Observers
 }

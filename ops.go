@@ -36,6 +36,7 @@ type host struct {
 	startLimiter Limiter
 	stopLimiter  Limiter
 	lease        Lease
+	naming       ProfileNaming
 	controller   string
 	tag          string
 	random       func() uint64
@@ -233,6 +234,8 @@ func (r *running) do() {
 	case opRetries:
 		results, err := r.Retries.RetryMachines(ctx)
 		r.result, r.err = tameResults(slices.Clone(results)), err
+	case opChanges:
+		r.readChanges(ctx, r.op.req.([]MachineID))
 	case opPrepare:
 		r.prepare(ctx, r.op.req.([]need))
 	case opDerive:
@@ -250,6 +253,10 @@ func (r *running) do() {
 		if req.Epoch, r.err = r.held(); r.err == nil {
 			r.err = r.Maintainer.Maintain(ctx, req)
 		}
+	case opProfile:
+		r.changeProfile(ctx, r.op.req.(ProfileChangeRequest))
+	case opDocument:
+		r.writeDocument(ctx, r.op.req.(documentCall))
 	case opStatus:
 		req := r.op.req.(StatusUpdate)
 		if req.Epoch, r.err = r.held(); r.err == nil {
@@ -658,7 +665,72 @@ func (r *running) remove(ctx context.Context, c removalCall) {
 		}
 		ctx = r.at(phaseNext)
 	}
-	r.err = r.state.Remove(ctx, Removal{c.machine, epoch})
+	r.err = r.state.Remove(ctx, Removal{Machine: c.machine, Epoch: epoch})
+}
+
+// readChanges reads profile changes, and the records of the machines that have
+// one to be made.
+func (r *running) readChanges(ctx context.Context, ids []MachineID) {
+	results, err := r.ProfileState.ProfileChanges(ctx, slices.Clone(ids)...)
+	if r.err = err; err != nil {
+		return
+	}
+	changes, note := each(ids, results, func(x *ProfileChangeResult) MachineID { return x.ID },
+		func(id MachineID, err error) ProfileChangeResult { return ProfileChangeResult{ID: id, Err: err} })
+	r.note = note
+	all := make([]changeRead, len(ids))
+	var open []MachineID
+	for i, x := range changes {
+		all[i].change = *x
+		if all[i].change.Err = tame(x.Err); x.Err == nil && !ProfileTerminal(x.Change.Status) {
+			open = append(open, ids[i])
+		}
+	}
+	if len(open) > 0 {
+		results, err := r.state.Machines(r.at(phaseNext), slices.Clone(open)...)
+		if r.err = errors.Annotate(err, "records"); err != nil {
+			return
+		}
+		records, note := eachMachine(open, results)
+		r.alsoNote(note)
+		for i := range all {
+			if len(open) > 0 && open[0] == ids[i] {
+				all[i].record, open, records = &records[0], open[1:], records[1:]
+			}
+		}
+	}
+	r.result = all
+}
+
+// changeProfile has the broker change an instance's profiles, and records those
+// that it has then (LX2).
+func (r *running) changeProfile(ctx context.Context, req ProfileChangeRequest) {
+	if req.Epoch, r.err = r.held(); r.err != nil {
+		return
+	}
+	names, err := r.Profiles.ChangeProfile(ctx, req)
+	if r.err = err; err != nil {
+		return
+	}
+	rec := ProfileRecord{Machine: req.Machine, Profiles: r.naming.Filter(names)}
+	ctx = r.at(phaseRecord)
+	if rec.Epoch, r.err = r.held(); r.err == nil {
+		r.err = r.ProfileState.SetProfiles(ctx, rec)
+	}
+}
+
+// writeDocument writes down what has become of a profile change.
+func (r *running) writeDocument(ctx context.Context, c documentCall) {
+	epoch, err := r.held()
+	switch {
+	case err != nil:
+		r.err = err
+	case c.remove:
+		r.err = r.ProfileState.RemoveProfileChange(ctx, Removal{Machine: c.update.Machine, Change: c.update.Change, Epoch: epoch})
+	default:
+		c.update.Epoch = epoch
+		r.err = r.ProfileState.SetProfileStatus(ctx, c.update)
+	}
 }
 
 // each puts the results of a bulk call into the order of the ids that were

@@ -24,6 +24,7 @@ const (
 	ActionMaintain ActionKind = "maintain" // the broker's upkeep of a container
 	ActionStart    ActionKind = "start"    // start an instance
 	ActionCancel   ActionKind = "cancel"   // drop the start that is under way
+	ActionProfile  ActionKind = "profile"  // change its profiles; in reports only, for plans are not about them
 )
 
 // An Action is what is to be done about one machine, and why.
@@ -129,6 +130,7 @@ const (
 	PhaseRemoving    Phase = "removing"    // its record
 	PhaseResetting   Phase = "resetting"   // its statuses, for a retry
 	PhaseMaintaining Phase = "maintaining" // its upkeep
+	PhaseProfiling   Phase = "profiling"   // its profiles are changed
 	PhaseFailed      Phase = "failed"      // given up; waits for a retry signal
 )
 

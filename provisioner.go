@@ -73,7 +73,7 @@ func New(cfg Config) (_ *Task, err error) {
 	t.host = host{
 		broker: cfg.Broker, state: cfg.State,
 		startLimiter: cfg.StartLimiter, stopLimiter: cfg.StopLimiter,
-		lease: cfg.Lease, controller: cfg.Controller, tag: cfg.HostTag, random: cfg.Random,
+		lease: cfg.Lease, naming: cfg.ProfileNaming, controller: cfg.Controller, tag: cfg.HostTag, random: cfg.Random,
 	}
 	t.host.Optional, t.caps = cfg.Optional.find(cfg.Broker, cfg.State)
 	t.calls = &calls{failed: func(err error) { t.post(message{kind: msgObserver, err: err, place: -1}) }}
@@ -101,7 +101,7 @@ func (t *Task) engineConfig() engineConfig {
 		// while the engine is held.
 		random: rand.New(rand.NewPCG(t.cfg.Random(), t.cfg.Random())).Float64,
 		zones:  o.Zones != nil, deriver: o.Deriver != nil, maintainer: o.Maintainer != nil,
-		status: o.Status != nil, life: o.Life != nil, retries: o.Retries != nil,
+		status: o.Status != nil, life: o.Life != nil, retries: o.Retries != nil, profiles: o.ProfileState != nil, profileBroker: o.Profiles != nil,
 		launchPhase: phaseLaunch,
 	}
 	if o.Traits != nil {
@@ -179,7 +179,7 @@ func (t *Task) run(ctx context.Context) error {
 			return over()
 		}
 	}
-	d := driver{Task: t, changes: t.cfg.Changes.C, retries: t.cfg.Retry.C}
+	d := driver{Task: t, changes: t.cfg.Changes.C, retries: t.cfg.Retry.C, news: t.cfg.ProfileChanges.C}
 	first := []message{{kind: msgWake, flag: true}}
 	if d.changes == nil {
 		first = append(first, message{kind: msgLook})
@@ -222,7 +222,8 @@ func (t *Task) drain() error {
 func (t *Task) stopWatchers() error {
 	return stderrors.Join(
 		stopWatcher("machine changes", t.cfg.Changes.Stop),
-		stopWatcher("retry signals", t.cfg.Retry.Stop))
+		stopWatcher("retry signals", t.cfg.Retry.Stop),
+		stopWatcher("profile changes", t.cfg.ProfileChanges.Stop))
 }
 
 // stopWatcher calls stop in a goroutine of its own, as it is the host's and may

@@ -76,13 +76,14 @@ func TestReconcile(t *testing.T) {
 			"0 start: started", "1 start: started", "2 start: started",
 			"10 remove: its record is removed", "11 remove: its record is removed", "12 remove: its record is removed",
 			"13/lxd/0 maintain: upkeep",
+			"13 profile: replace juju-m-a-1 by juju-m-a-2", "13/lxd/0 profile: add juju-m-a-2",
 		}
 		slices.Sort(want)
 		if diff := cmp.Diff(want, resultsOf(report)); diff != "" {
 			t.Errorf("report (-want +got):\n%s", diff)
 		}
 		wantQuiet(t, w)
-		if n := w.OpenWatchers(); n != 2 {
+		if n := w.OpenWatchers(); n != 3 {
 			t.Errorf("%d watchers are open; they are Run's to stop", n)
 		}
 

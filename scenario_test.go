@@ -35,26 +35,30 @@ import (
 // Directives, one a line; # begins a comment:
 //
 //	world kind | lossy | labels | dedupes | consistent | echo | reports | asksgroup | CALL=LATENCY   how the World is; before all else
-//	config NAME=VALUE…    of the Task: retries zonedelay rounddelay jitter=off deadline harvest tie starts containers stops launch call rollback grace resync refresh cooldown skew minzones weight=ZONE:N startevery stopevery
-//	lacks NAME…           abilities that the host does not have: status life groups zones derive maintain retries auth
+//	config NAME=VALUE…    of the Task: retries zonedelay rounddelay jitter=off deadline harvest tie starts containers stops profiles containerprofiles profileretries launch call rollback grace resync refresh cooldown skew minzones weight=ZONE:N startevery stopevery
+//	lacks NAME…           abilities that the host does not have: status life groups zones derive maintain retries auth profilebroker profilestream
 //	zones a b c!          the broker's zones; ! is unavailable
 //	zone a up|down|gone|full
 //	machine ID [life=] [instance=] [zone=] [keep] [status=] [istatus=] [only=a,b] [want=CONSTRAINTS] [derived=a,b] [unread=instance,status,istatus,keep]
 //	group KEY ID…
+//	profiles [model=M] [apps=A,B]   the host can have profile changes, and what it knows of names; before the Task is made
+//	profile ID [old=NAME] [new=NAME] [subordinate] [word=WORD]   gives it a change
+//	withdraw ID           takes its change back
+//	given INSTANCE NAME…  profiles that an instance has
 //	foreign ID [zone=] [machine=] [controller=]
 //	fault LINE            as provisionertest.ParseFault reads it; faults clear; release
 //	unread ID none|instance,status,istatus,keep | unlisted INSTANCE DURATION | vanish INSTANCE
 //	life ID LIFE | keep ID | unkeep ID | forget ID | off INSTANCE | status ID STATUS ISTATUS | retryable ID | has ID INSTANCE
 //	changed ID…           tells of a change that was none
 //	retry                 sends a retry signal
-//	close changes|retries closes a watcher
+//	close changes|retries|profiles closes a watcher
 //	show CALL…            shows these calls too; hide CALL… hides them; events shows events
 //	run DURATION          lets the Task run on; starts it the first time
 //	sleep DURATION        lets time pass without starting anything
 //	reconcile [DURATION]  one look; the context ends after DURATION
-//	mode MODE | limits starts=N containers=N stops=N
+//	mode MODE | limits starts=N containers=N stops=N profiles=N containerprofiles=N
 //	topology WORD… | kept-apart ID…   who hosts what, and who is kept apart from whom
-//	plan | apply | explain ID | why ID | check | state | stop | restart
+//	plan | apply | explain ID | why ID | check | state | documents | stop | restart
 //
 // run and the last two lines give output, and so does what follows "plan".
 var update = flag.Bool("update", false, "rewrite the expected parts of testdata")
@@ -146,6 +150,8 @@ type scene struct {
 	plan   provisioner.Plan
 
 	topology *groups.Topology
+	profiles bool
+	changes  int // of profiles, so far
 }
 
 func (s *scene) w() *provisionertest.World {
@@ -239,6 +245,25 @@ func (s *scene) do(line string) string {
 		must(s.machine(args))
 	case "group":
 		s.w().SetGroup(arg(0), ids()[1:]...)
+	case "profiles":
+		s.profiles = true
+		for _, c := range []provisionertest.Call{"change-profile", "set-profiles", "profile-status", "rm-profile"} {
+			s.hidden[c] = false
+		}
+		for _, a := range args {
+			if v, ok := strings.CutPrefix(a, "model="); ok {
+				s.cfg.ProfileNaming.Model = v
+			} else if v, ok := strings.CutPrefix(a, "apps="); ok {
+				s.cfg.ProfileNaming.Applications = strings.Split(v, ",")
+			}
+		}
+	case "profile":
+		must(s.profileChange(args))
+	case "withdraw":
+		c := s.w().ProfileChange(ids()[0])
+		must(s.w().State().RemoveProfileChange(s.t.Context(), provisioner.Removal{Machine: c.Machine, Change: c.ID}))
+	case "given":
+		must(s.w().SetInstanceProfiles(provisioner.InstanceID(arg(0)), args[1:]...))
 	case "foreign":
 		must(s.foreign(args))
 	case "fault":
@@ -279,11 +304,8 @@ func (s *scene) do(line string) string {
 	case "retry":
 		s.w().Tick()
 	case "close":
-		if arg(0) == "changes" {
-			s.w().CloseChanges(fmt.Errorf("the host went away"))
-		} else {
-			s.w().CloseRetries(fmt.Errorf("the host went away"))
-		}
+		map[string]func(error){"changes": s.w().CloseChanges, "retries": s.w().CloseRetries,
+			"profiles": s.w().CloseProfileChanges}[arg(0)](fmt.Errorf("the host went away"))
 	case "show", "hide":
 		for _, a := range args {
 			s.hidden[provisionertest.Call(a)] = name == "hide"
@@ -331,6 +353,10 @@ func (s *scene) do(line string) string {
 				l.ContainerStarts = n
 			case "stops":
 				l.Stops = n
+			case "profiles":
+				l.Profiles = n
+			case "containerprofiles":
+				l.ContainerProfiles = n
 			}
 		}
 		must(s.made().SetLimits(l))
@@ -365,6 +391,8 @@ func (s *scene) do(line string) string {
 		return "nothing wrong\n"
 	case "state":
 		return s.state()
+	case "documents":
+		return s.documents()
 	case "stop":
 		s.cancel()
 		err := <-s.ended
@@ -411,8 +439,13 @@ func (s *scene) configure(arg string) error {
 		if n == 0 {
 			p.Retry.Retries = provisioner.NoRetries
 		}
+	case "profileretries":
+		p.Profiles.Retries = n
+		if n == 0 {
+			p.Profiles.Retries = provisioner.NoRetries
+		}
 	case "jitter":
-		p.Retry.Jitter, p.Backoff.Jitter = provisioner.NoJitter, provisioner.NoJitter
+		p.Retry.Jitter, p.Backoff.Jitter, p.Profiles.Jitter = provisioner.NoJitter, provisioner.NoJitter, provisioner.NoJitter
 	case "harvest":
 		p.Harvest, err = provisioner.ParseHarvestMode(v)
 		return err
@@ -435,6 +468,10 @@ func (s *scene) configure(arg string) error {
 		l.ContainerStarts = n
 	case "stops":
 		l.Stops = n
+	case "profiles":
+		l.Profiles = n
+	case "containerprofiles":
+		l.ContainerProfiles = n
 	default:
 		return fmt.Errorf("unknown setting %q", k)
 	}
@@ -534,6 +571,43 @@ func fields(names string) (set provisioner.Fields, err error) {
 	return set, nil
 }
 
+func (s *scene) profileChange(args []string) error {
+	s.changes++
+	c := provisioner.ProfileChange{Machine: provisioner.MachineID(args[0]), ID: fmt.Sprintf("c%d", s.changes)}
+	for _, a := range args[1:] {
+		k, v, _ := strings.Cut(a, "=")
+		v = strings.ReplaceAll(v, "_", " ")
+		switch k {
+		case "old":
+			c.Old = v
+		case "new":
+			c.Profile = &provisioner.Profile{Name: v}
+		case "subordinate":
+			c.Subordinate = true
+		case "word":
+			c.Status = v
+		default:
+			return fmt.Errorf("unknown word %q", a)
+		}
+	}
+	return s.w().SetProfileChange(c)
+}
+
+// documents shows each machine's recorded profiles and what became of its
+// change.
+func (s *scene) documents() string {
+	var b strings.Builder
+	for _, m := range s.w().Machines() {
+		c := s.w().ProfileChange(m.ID)
+		document := "none"
+		if c.Machine != "" {
+			document = fmt.Sprintf("%s %q", c.ID, c.Status)
+		}
+		fmt.Fprintf(&b, "machine %s recorded %v, document %s\n", m.ID, s.w().Profiles(m.ID), document)
+	}
+	return b.String()
+}
+
 func (s *scene) foreign(args []string) error {
 	i := provisioner.Instance{ID: provisioner.InstanceID(args[0])}
 	for _, a := range args[1:] {
@@ -586,6 +660,15 @@ func (s *scene) made() *provisioner.Task {
 	}
 	if has("auth") {
 		o.Authenticator = state
+	}
+	if s.profiles {
+		o.ProfileState = state
+	}
+	if s.profiles && has("profilestream") {
+		cfg.ProfileChanges = s.w().ProfileChanges()
+	}
+	if s.profiles && has("profilebroker") {
+		o.Profiles = broker
 	}
 	cfg.Changes, cfg.Retry = s.w().Changes(), s.w().Retries()
 	random := uint64(0)

@@ -28,7 +28,7 @@ const (
 	showPlain showKind = iota
 	showFirst          // the start waits for it to be written
 	showFinal          // nothing of the start comes after it; tried again until written
-	showReset          // for a retry; the machine waits for it
+	showReset          // of a retry or a profile change; the machine waits for it
 )
 
 // show writes a status as soon as the slot is free. It returns false if nobody

@@ -40,6 +40,7 @@ type soak struct {
 	stop context.CancelFunc
 	done chan error
 	next int
+	news int // profile changes so far
 }
 
 func newSoak(t *testing.T, seed uint64) *soak {
@@ -70,7 +71,7 @@ func (s *soak) must(err error) {
 
 func (s *soak) start() {
 	cfg := s.cfg
-	cfg.Changes, cfg.Retry = s.w.Changes(), s.w.Retries()
+	cfg.Changes, cfg.Retry, cfg.ProfileChanges = s.w.Changes(), s.w.Retries(), s.w.ProfileChanges()
 	task, err := provisioner.New(cfg)
 	s.must(err)
 	ctx, stop := context.WithCancel(s.t.Context())
@@ -104,7 +105,7 @@ func (s *soak) machine() provisioner.MachineID {
 // deed does one thing to the world or the Task; what does not fit is nothing.
 func (s *soak) deed() {
 	id := s.machine()
-	switch s.r.IntN(14) {
+	switch s.r.IntN(16) {
 	case 0, 1, 2, 3:
 		s.fault(id)
 	case 4:
@@ -141,7 +142,22 @@ func (s *soak) deed() {
 		if m, ok := s.w.Machine(id); ok && m.Instance == "" {
 			_ = s.w.Forget(id)
 		}
+	case 14, 15:
+		s.profile(id)
 	}
+}
+
+// profile gives a machine another change of one of few profiles.
+func (s *soak) profile(id provisioner.MachineID) {
+	s.news++
+	c := provisioner.ProfileChange{Machine: id, ID: fmt.Sprint(s.news), Subordinate: s.pick(3)}
+	if s.pick(2) {
+		c.Old = fmt.Sprintf("juju-m-a-%d", s.r.IntN(3))
+	}
+	if !s.pick(4) {
+		c.Profile = &provisioner.Profile{Name: fmt.Sprintf("juju-m-a-%d", s.r.IntN(3))}
+	}
+	_ = s.w.SetProfileChange(c)
 }
 
 func (s *soak) fault(id provisioner.MachineID) {
@@ -199,6 +215,10 @@ func (s *soak) settle() {
 		s.fail("something is left to do: " + plan.String())
 	}
 	for _, m := range s.w.Machines() {
+		if c := s.w.ProfileChange(m.ID); c.Machine != "" && !provisioner.ProfileTerminal(c.Status) {
+			x, _ := s.task.Explain(m.ID)
+			s.fail(fmt.Sprintf("machine %s: its profile change was not made: %+v\n%v", m.ID, c, x))
+		}
 		container := m.ID.IsContainer() // its host may be going away
 		if m.Life == provisioner.Dead || m.Life == provisioner.Alive && m.Instance == "" && !container {
 			x, _ := s.task.Explain(m.ID)

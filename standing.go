@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -28,7 +29,7 @@ func (e *engine) doing() map[MachineID]Doing {
 func (e *engine) counted() (events map[EventKind]uint64, lanes map[string]LaneCounter, machines map[Phase]int) {
 	lanes, machines = map[string]LaneCounter{}, map[Phase]int{}
 	for name, l := range map[string]*lane.Lane[*unit]{
-		"starts": &e.starts, "stops": &e.stops, "removals": &e.removals, "upkeep": &e.upkeep, "statuses": &e.writes,
+		"starts": &e.starts, "stops": &e.stops, "removals": &e.removals, "upkeep": &e.upkeep, "statuses": &e.writes, "profiles": &e.profiles.lane,
 	} {
 		lanes[name] = LaneCounter{l.Limit, l.Used(), l.Waiting()}
 	}
@@ -47,6 +48,9 @@ func (e *engine) explain(u *unit) Explanation {
 	x.Reason, x.LastError = a.Reason, a.Err
 	if u.life == lifeResetting {
 		x.Reason = "its statuses are being reset for a retry"
+	}
+	if p := u.profile; p != nil {
+		x.explainProfile(u.life, p)
 	}
 	if u.op != nil && u.op.late {
 		x.Reason = u.op.String() + " has timed out, and the call has not returned"
@@ -85,6 +89,29 @@ func (e *engine) explain(u *unit) Explanation {
 		x.Zones = withReasons(x.Zones, failed.Out)
 	}
 	return x
+}
+
+// explainProfile says where a machine's profile change stands.
+func (x *Explanation) explainProfile(l life, p *profiling) {
+	what := p.change.String()
+	switch {
+	case l != lifeProfiling && !p.item.On():
+		return
+	case l != lifeProfiling:
+		x.Reason += "; its profile change waits for the next try: " + cmp.Or(what, "not read yet")
+	case p.waits != "":
+		x.Reason = "its profiles are changed (" + what + ") once no other machine's has to do with " + p.waits
+	case p.queued:
+		x.Reason = "waits for its turn to have its profiles changed: " + what
+	default:
+		x.Reason = "its profiles are being changed: " + what
+	}
+	if x.LastError = p.err; p.err != nil {
+		x.LastError = errors.Annotate(p.err, "changing its profiles")
+	}
+	if x.Next.IsZero() {
+		x.Next = p.item.At()
+	}
 }
 
 // withReasons shows the zones that were out for a start that was given up for

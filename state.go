@@ -110,6 +110,7 @@ type InstanceRecord struct {
 type Removal struct {
 	Machine MachineID
 	Epoch   uint64 // of the lease that allows this, 0 without one
+	Change  string // RemoveProfileChange: the ProfileChange.ID
 }
 
 // A StatusWriter is a state that shows progress. Without it nothing is shown
@@ -260,16 +261,24 @@ type SparedStore interface {
 	RemoveSpared(ctx context.Context, req SparedRemoval) error
 }
 
-// A ProfileState is a state that has LXD profile changes to be made.
+// A ProfileState is a state that has LXD profile changes to be made. Each is a
+// document of one machine's, which has one at a time.
 type ProfileState interface {
-	// ProfileChanges gives one result for each id, in any order.
+	// ProfileChanges gives one result for each id, in any order. It is asked for
+	// at most 500 in one call: those that Config.ProfileChanges names, and all
+	// machines at each whole look. A machine without a change is NotFound. A
+	// change whose status word is terminal (LX8) is left alone; to have it made
+	// again, the host empties the word.
 	ProfileChanges(ctx context.Context, ids ...MachineID) ([]ProfileChangeResult, error)
-	// SetProfiles records the profiles that a machine has now.
+	// SetProfiles records the profiles that a machine has now. A NotValid error
+	// is the change's failure; any other is tried again. It is idempotent.
 	SetProfiles(ctx context.Context, rec ProfileRecord) error
 	// SetProfileStatus writes the status word of the change's document (LX8).
+	// If the machine has another change by now, or none, that is NotFound, and
+	// nothing is written. An error is tried again, with the change.
 	SetProfileStatus(ctx context.Context, u ProfileStatusUpdate) error
 	// RemoveProfileChange takes the document, and not the machine's record,
-	// away. It is idempotent.
+	// away (LX5). It is idempotent, and leaves another change alone.
 	RemoveProfileChange(ctx context.Context, req Removal) error
 }
 
@@ -283,13 +292,17 @@ type ProfileRecord struct {
 // A ProfileStatusUpdate is what has come of one machine's change.
 type ProfileStatusUpdate struct {
 	Machine MachineID
+	Change  string // the ProfileChange.ID
 	Status  string // the document's status word (LX8)
 	Epoch   uint64 // of the lease that allows this, 0 without one
 }
 
-// A ProfileChange is one change of one machine's profiles.
+// A ProfileChange is one change of one machine's profiles: Profile takes the
+// place of Old, comes after all others (without Old), or Old goes (without
+// Profile). With neither there is nothing to do.
 type ProfileChange struct {
 	Machine     MachineID
+	ID          string   // tells it from the machine's other changes, for the host; given back with what is written about it
 	Old         string   // name of the profile that goes; empty: none
 	Profile     *Profile // what comes; nil: nothing
 	Subordinate bool     // asked for by a subordinate's application

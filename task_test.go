@@ -85,6 +85,28 @@ func (b hookedBroker) Maintain(ctx context.Context, req provisioner.MaintainRequ
 	return hookedErr(ctx, b.before, provisionertest.CallMaintain, string(req.Machine), func() error { return b.Broker.Maintain(context.WithoutCancel(ctx), req) })
 }
 
+func (b hookedBroker) ChangeProfile(ctx context.Context, req provisioner.ProfileChangeRequest) ([]string, error) {
+	return hooked(ctx, b.before, provisionertest.CallChangeProfile, []string{string(req.Machine)}, func() ([]string, error) { return b.Broker.ChangeProfile(context.WithoutCancel(ctx), req) })
+}
+
+func (s hookedState) ProfileChanges(ctx context.Context, ids ...provisioner.MachineID) ([]provisioner.ProfileChangeResult, error) {
+	return hooked(ctx, s.before, provisionertest.CallProfiles, texts(ids), func() ([]provisioner.ProfileChangeResult, error) {
+		return s.State.ProfileChanges(context.WithoutCancel(ctx), ids...)
+	})
+}
+
+func (s hookedState) SetProfiles(ctx context.Context, rec provisioner.ProfileRecord) error {
+	return hookedErr(ctx, s.before, provisionertest.CallSetProfiles, string(rec.Machine), func() error { return s.State.SetProfiles(context.WithoutCancel(ctx), rec) })
+}
+
+func (s hookedState) SetProfileStatus(ctx context.Context, u provisioner.ProfileStatusUpdate) error {
+	return hookedErr(ctx, s.before, provisionertest.CallProfileStatus, string(u.Machine), func() error { return s.State.SetProfileStatus(context.WithoutCancel(ctx), u) })
+}
+
+func (s hookedState) RemoveProfileChange(ctx context.Context, req provisioner.Removal) error {
+	return hookedErr(ctx, s.before, provisionertest.CallRemoveProfile, string(req.Machine), func() error { return s.State.RemoveProfileChange(context.WithoutCancel(ctx), req) })
+}
+
 func (s hookedState) Fleet(ctx context.Context) ([]provisioner.MachineResult, error) {
 	return hooked(ctx, s.before, provisionertest.CallFleet, nil, func() ([]provisioner.MachineResult, error) { return s.State.Fleet(context.WithoutCancel(ctx)) })
 }
@@ -140,12 +162,13 @@ func (s hookedState) Authenticate(ctx context.Context, reqs ...provisioner.AuthR
 func configOf(w *provisionertest.World, before hook) provisioner.Config {
 	random := new(atomic.Uint64)
 	cfg := provisioner.Config{
-		Controller: "ctl",
-		Broker:     w.Broker(),
-		State:      w.State(),
-		Changes:    w.Changes(),
-		Retry:      w.Retries(),
-		Random:     func() uint64 { return random.Add(0x9e3779b97f4a7c15) },
+		Controller:     "ctl",
+		Broker:         w.Broker(),
+		State:          w.State(),
+		Changes:        w.Changes(),
+		Retry:          w.Retries(),
+		ProfileChanges: w.ProfileChanges(),
+		Random:         func() uint64 { return random.Add(0x9e3779b97f4a7c15) },
 	}
 	if before != nil {
 		cfg.Broker, cfg.State = hookedBroker{w.Broker(), before}, hookedState{w.State(), before}
@@ -294,6 +317,10 @@ func TestNewNamesEveryFault(t *testing.T) {
 		{"a lane without places", func(c *provisioner.Config) { c.Limits.Starts = -1 }, "Limits.Starts"},
 		{"a lane without places", func(c *provisioner.Config) { c.Limits.ContainerStarts = -1 }, "Limits.ContainerStarts"},
 		{"a lane without places", func(c *provisioner.Config) { c.Limits.Stops = -1 }, "Limits.Stops"},
+		{"a lane without places", func(c *provisioner.Config) { c.Limits.Profiles = -1 }, "Limits.Profiles"},
+		{"a lane without places", func(c *provisioner.Config) { c.Limits.ContainerProfiles = -1 }, "Limits.ContainerProfiles"},
+		{"less than none", func(c *provisioner.Config) { c.Policy.Profiles.Retries = -7 }, "Policy.Profiles.Retries"},
+		{"LX1: no profile could have such a name", func(c *provisioner.Config) { c.ProfileNaming.Model = "-m" }, "ProfileNaming"},
 		{"negative and not Off", func(c *provisioner.Config) { c.LaunchTimeout = -time.Minute }, "LaunchTimeout"},
 		{"negative and not Off", func(c *provisioner.Config) { c.CallTimeout = -time.Minute }, "CallTimeout"},
 		{"negative and not Off", func(c *provisioner.Config) { c.RollbackTimeout = -time.Minute }, "RollbackTimeout"},
@@ -421,6 +448,8 @@ func TestRunEnds(t *testing.T) {
 			[]error{provisioner.ErrWatcherClosed, gone}, "machine changes"},
 		{"retries", "LD5: whichever watcher it is", false, false, func(r run) { r.world.CloseRetries(gone) },
 			[]error{provisioner.ErrWatcherClosed, gone}, "retry signals"},
+		{"profile changes", "LD5: whichever watcher it is", false, false, func(r run) { r.world.CloseProfileChanges(gone) },
+			[]error{provisioner.ErrWatcherClosed, gone}, "profile changes"},
 		{"lease", "LC6: without the lease nothing may be done", false, false, func(r run) { r.lease.Drop() }, []error{provisioner.ErrLeaseLost}, "lease"},
 		{"lease before", "LC6: it can be lost before Run", true, false, func(r run) { r.lease.Drop() }, []error{provisioner.ErrLeaseLost}, "lease"},
 		{"kill", "a worker tree kills its workers, which is no error", false, false, func(r run) { r.task.Kill() }, nil, ""},
@@ -440,6 +469,7 @@ func TestRunEnds(t *testing.T) {
 					return func() error { stops[name]++; return stop() }
 				}
 				cfg.Changes.Stop, cfg.Retry.Stop = counted("changes", cfg.Changes.Stop), counted("retries", cfg.Retry.Stop)
+				cfg.ProfileChanges.Stop = counted("profiles", cfg.ProfileChanges.Stop)
 				r.task = newTask(t, cfg)
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
@@ -470,7 +500,7 @@ func TestRunEnds(t *testing.T) {
 				if werr := r.task.Wait(); werr != err {
 					t.Errorf("Wait gave %v, Run %v", werr, err)
 				}
-				if diff := cmp.Diff(map[string]int{"changes": 1, "retries": 1}, stops); diff != "" {
+				if diff := cmp.Diff(map[string]int{"changes": 1, "retries": 1, "profiles": 1}, stops); diff != "" {
 					t.Errorf("watchers stopped (-want +got):\n%s", diff)
 				}
 				// Without the lease nothing may be recorded or stopped.

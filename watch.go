@@ -97,7 +97,7 @@ func (e *engine) plannedZone(id MachineID) ZoneName {
 // unless it was given up before: it is tried again for ever.
 func (e *engine) begun(u *unit) {
 	for _, w := range e.watch {
-		if _, given := w.given[u]; w.began && !given && w.covers(u) {
+		if _, given := w.given[u]; w.began && !given && w.covers(u) && (w.gate == nil || u.life != lifeProfiling) {
 			w.open[u] = struct{}{}
 			if w.gate != nil {
 				w.acted[u] = true
@@ -122,7 +122,7 @@ func (e *engine) settled(u *unit, r Result) {
 		_, open := w.open[u]
 		at, given := w.given[u]
 		switch {
-		case !w.covers(u) || !open && !given && !(w.began && r.Err != nil):
+		case !w.covers(u) || w.gate != nil && r.Kind == ActionProfile || !open && !given && !(w.began && r.Err != nil):
 			continue
 		case given:
 			w.report.Results[at] = r
@@ -146,15 +146,15 @@ func (e *engine) failWatches(err error) {
 	}
 }
 
-// checkWatches lets those go whose look is settled. The listing and the zones
-// of the look count as well.
+// checkWatches lets those go whose look is settled. The listing, the zones and
+// the profile changes of the look count as well.
 func (e *engine) checkWatches() {
 	if len(e.watch) == 0 {
 		return
 	}
 	waiting := e.watch[:0]
 	for _, w := range e.watch {
-		settled := w.applied && len(w.open) == 0 && e.list.op == nil && e.zones.op == nil
+		settled := w.applied && len(w.open) == 0 && e.list.op == nil && e.zones.op == nil && !e.profiles.busy()
 		if w.err == nil && !settled {
 			waiting = append(waiting, w)
 			continue

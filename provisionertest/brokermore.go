@@ -63,7 +63,7 @@ func (b *Broker) ChangeProfile(ctx context.Context, req provisioner.ProfileChang
 	if req.Profile != nil {
 		name = req.Profile.Name
 	}
-	c := call{kind: CallChangeProfile, machine: req.Machine, instance: req.Instance, epoch: req.Epoch,
+	c := call{kind: CallChangeProfile, machine: req.Machine, instance: req.Instance, epoch: req.Epoch, profiles: []string{req.Old, name},
 		detail: func() string { return fmt.Sprintf("%q to %q", req.Old, name) }}
 	return do(ctx, b.w, &c, bracketed[string], func() ([]string, error) {
 		i := b.w.instances[req.Instance]

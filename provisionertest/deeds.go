@@ -162,12 +162,20 @@ func (w *World) SetDerived(id provisioner.MachineID, zones ...provisioner.ZoneNa
 	return w.configure(id, func(m *machine) { m.derived = slices.Clone(zones) })
 }
 
-// SetProfileChange gives the machine a change of its profiles to be made.
+// SetProfileChange gives the machine a change of its profiles to be made, in
+// the place of the one that it has, and tells the watchers of profile changes.
 func (w *World) SetProfileChange(change provisioner.ProfileChange) error {
 	return w.configure(change.Machine, func(m *machine) {
 		change.Profile = copyProfile(change.Profile)
+		w.deed("%s is to have its profiles changed: %s", m.ID, change)
 		m.change = &change
+		tell(&w.profiling, []provisioner.MachineID{m.ID})
 	})
+}
+
+// SetInstanceProfiles says which profiles an instance has.
+func (w *World) SetInstanceProfiles(id provisioner.InstanceID, names ...string) error {
+	return w.eachInstance("has other profiles", []provisioner.InstanceID{id}, func(i *instance) { i.profiles = slices.Clone(names) })
 }
 
 // configure sets what belongs to a machine but isn't in its record.

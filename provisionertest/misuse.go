@@ -18,8 +18,9 @@ func (m Misuse) String() string { return fmt.Sprintf("%s at %s: %s", m.Call, m.A
 
 // Misuses lists, in the order of time, the calls without ids or with one
 // twice, those for too many at once, and those that overlapped another that
-// they must not overlap: a machine is started, recorded, made dead, stopped or
-// removed by one call at a time, and its status is written by one. A World that
+// they must not overlap: a machine is started, recorded, made dead, stopped,
+// removed or given other profiles by one call at a time, its status is written by
+// one, and one profile is changed by one. A World that
 // is kind, silent and without faults does not look.
 func (w *World) Misuses() []Misuse {
 	w.mu.Lock()
@@ -27,8 +28,9 @@ func (w *World) Misuses() []Misuse {
 	return slices.Clone(w.misuses)
 }
 
-// maxStartInfo is how many machines State.StartInfo is asked for at most.
-const maxStartInfo = 500
+// maxIDs is how many machines are asked for at once at most, about what starts
+// need and about profile changes.
+const maxIDs = 500
 
 // checkUse looks at a call that has just reached the host.
 func (w *World) checkUse(c *call) {
@@ -44,8 +46,8 @@ func (w *World) checkUse(c *call) {
 			wrong("its ids are not sorted")
 		}
 	}
-	if c.kind == CallInfo && len(c.machines) > maxStartInfo {
-		wrong(fmt.Sprintf("more than %d machines", maxStartInfo))
+	if (c.kind == CallInfo || c.kind == CallProfiles) && len(c.machines) > maxIDs {
+		wrong(fmt.Sprintf("more than %d machines", maxIDs))
 	}
 	for _, lock := range w.exclusive(c) {
 		if w.inFlight[lock] {
@@ -75,7 +77,17 @@ func (w *World) exclusive(c *call) []string {
 	switch c.kind {
 	case CallStatus:
 		return []string{"the status of machine " + string(c.machine)}
-	case CallStart, CallRecord, CallDead, CallRemove:
+	case CallProfileStatus, CallRemoveProfile:
+		return []string{"the profile change of machine " + string(c.machine)}
+	case CallChangeProfile:
+		locks := []string{"machine " + string(c.machine)}
+		for _, name := range c.profiles {
+			if lock := "profile " + name; name != "" && !slices.Contains(locks, lock) {
+				locks = append(locks, lock)
+			}
+		}
+		return locks
+	case CallStart, CallRecord, CallDead, CallRemove, CallSetProfiles:
 		return []string{"machine " + string(c.machine)}
 	case CallStop:
 		var locks []string

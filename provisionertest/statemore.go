@@ -321,6 +321,9 @@ func (s *State) SetProfileStatus(ctx context.Context, u provisioner.ProfileStatu
 	c := call{kind: CallProfileStatus, machine: u.Machine, epoch: u.Epoch, detail: func() string { return fmt.Sprintf("%q", u.Status) }}
 	_, err := do(ctx, s.w, &c, showNone, func() (none, error) {
 		change, err := s.w.profileChange(u.Machine)
+		if err == nil && change.ID != u.Change {
+			err = errors.NotFoundf("profile change %q of machine %s", u.Change, u.Machine)
+		}
 		if err == nil {
 			change.Status = u.Status
 		}
@@ -333,7 +336,7 @@ func (s *State) SetProfileStatus(ctx context.Context, u provisioner.ProfileStatu
 func (s *State) RemoveProfileChange(ctx context.Context, req provisioner.Removal) error {
 	c := call{kind: CallRemoveProfile, machine: req.Machine, epoch: req.Epoch}
 	_, err := do(ctx, s.w, &c, showNone, func() (none, error) {
-		if m := s.w.machine(req.Machine); m != nil {
+		if m := s.w.machine(req.Machine); m != nil && m.change != nil && m.change.ID == req.Change {
 			m.change = nil
 		}
 		return none{}, nil

@@ -28,6 +28,16 @@ func (w *World) Retries() provisioner.Stream[struct{}] {
 	return provisioner.Stream[struct{}]{C: c.ch, Stop: func() error { return stopWatcher(w, &w.retries, c) }}
 }
 
+// ProfileChanges opens a watcher of profile changes. It delivers the ids of the
+// machines that SetProfileChange gives one from then on, merged as those of
+// Changes.
+func (w *World) ProfileChanges() provisioner.Stream[[]provisioner.MachineID] {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.profiling.open()
+	return provisioner.Stream[[]provisioner.MachineID]{C: c.ch, Stop: func() error { return stopWatcher(w, &w.profiling, c) }}
+}
+
 // Changed tells the watchers that machines changed, whether they did or not.
 func (w *World) Changed(ids ...provisioner.MachineID) {
 	w.mu.Lock()
@@ -66,11 +76,20 @@ func (w *World) CloseRetries(err error) {
 	w.retries.close(err)
 }
 
+// CloseProfileChanges closes the watchers of profile changes; their Stop then
+// returns err.
+func (w *World) CloseProfileChanges(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deed("profile changes closed: %v", err)
+	w.profiling.close(err)
+}
+
 // OpenWatchers counts the watchers that have not been stopped.
 func (w *World) OpenWatchers() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.changes.unstopped + w.retries.unstopped
+	return w.changes.unstopped + w.retries.unstopped + w.profiling.unstopped
 }
 
 // watcher is one that the Task holds. Its channel has one place: what lies
@@ -117,8 +136,10 @@ func stopWatcher[T any](w *World, ws *watchers[T], c *watcher[T]) error {
 
 // changed tells every watcher of machines, under the lock. Only senders hold
 // it, so the place they have emptied stays empty until they fill it.
-func (w *World) changed(ids ...provisioner.MachineID) {
-	for _, c := range w.changes.all {
+func (w *World) changed(ids ...provisioner.MachineID) { tell(&w.changes, ids) }
+
+func tell(ws *watchers[[]provisioner.MachineID], ids []provisioner.MachineID) {
+	for _, c := range ws.all {
 		var merged []provisioner.MachineID
 		select {
 		case merged = <-c.ch:

@@ -115,8 +115,9 @@ type World struct {
 	misuses    []Misuse
 	inFlight   map[string]bool
 
-	changes watchers[[]provisioner.MachineID]
-	retries watchers[struct{}]
+	changes   watchers[[]provisioner.MachineID]
+	retries   watchers[struct{}]
+	profiling watchers[[]provisioner.MachineID]
 }
 
 // machine is a record of the state, and what is remembered of it afterwards.
