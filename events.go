@@ -11,7 +11,8 @@ import (
 )
 
 // An EventKind names what happened. Names and the fields that go with them are
-// part of the interface: they do not change.
+// part of the interface: they do not change. New kinds may come; an observer
+// passes over those it does not know. docs/events.md lists all of them.
 type EventKind string
 
 // What can happen, and the fields of [Event] that are set besides Seq, At and
@@ -19,11 +20,11 @@ type EventKind string
 const (
 	// EventLooked: a whole look at the fleet was applied. N: machines.
 	EventLooked EventKind = "looked"
-	// EventLeft: a machine was looked at and needs nothing now. Machine, Text.
-	// It is told when the reason changes.
+	// EventLeft: a machine was looked at and needs nothing now; told when the
+	// reason changes. Machine, Text; Instance if it has one.
 	EventLeft EventKind = "left"
 	// EventMachineFailed: a machine's record is at fault or could not be read.
-	// Machine, Err, Next when it is looked at again.
+	// Machine, Err; Instance if it has one; Next when it is looked at again.
 	EventMachineFailed EventKind = "machine-failed"
 	// EventForgotten: a machine's record is gone. Machine.
 	EventForgotten EventKind = "forgotten"
@@ -40,7 +41,8 @@ const (
 	// EventStarted: an instance runs and is recorded. Machine, Instance, Zone,
 	// Attempt.
 	EventStarted EventKind = "started"
-	// EventStartFailed: a start was given up. Machine, Err, often a *StartError.
+	// EventStartFailed: a start was given up. Machine, Err, often a *StartError;
+	// Attempt, the last, if any was made.
 	EventStartFailed EventKind = "start-failed"
 	// EventStartCancelled: a start was dropped because its machine no longer
 	// wants it, or for shutdown. Machine, Text; Err if an instance may have
@@ -49,7 +51,7 @@ const (
 	// EventZonesOut: no zone can be used now; waited for. Machine, Text, Next.
 	EventZonesOut EventKind = "zones-out"
 	// EventRecordFailed: an instance is there but could not be written down.
-	// Machine, Instance, Err.
+	// Machine, Instance, Err; Next when its record is read again.
 	EventRecordFailed EventKind = "record-failed"
 	// EventProfilesUnread: the broker could not tell which profiles a container
 	// has; those asked for are recorded. Machine, Instance, Err.
@@ -139,17 +141,17 @@ const (
 
 // An Event is one thing that happened. Which fields are set, its kind says.
 type Event struct {
-	Seq      uint64 // 1, 2, 3… for each Task; 0 for EventsDropped
-	At       time.Time
-	Kind     EventKind
-	Machine  MachineID
-	Instance InstanceID
-	Zone     ZoneName
-	Attempt  int
-	N        int
-	Next     time.Time // when it is tried again; zero: not by itself
-	Text     string
-	Err      error
+	Seq      uint64     // 1, 2, 3… for each Task; 0 for EventsDropped
+	At       time.Time  // by Config.Clock
+	Kind     EventKind  // what happened; never empty
+	Machine  MachineID  // whose it is
+	Instance InstanceID // the instance it is about
+	Zone     ZoneName   // the zone it is about
+	Attempt  int        // of the machine's start, from 1
+	N        int        // how many, of what the kind says
+	Next     time.Time  // when it is tried again; zero: not by itself
+	Text     string     // for people, and may change
+	Err      error      // what went wrong; branch on it by errors.Is and errors.As
 }
 
 // String gives the event in one line, without Seq and At.

@@ -42,8 +42,10 @@ var notCore = map[string]string{
 	"drive.go":       "the loop: goroutines, channels and the timer",
 	"explain.go":     "takes a Task's turn at the loop",
 
-	"observe_calls.go":    "stands between ops.go and the host",
-	"observe_counters.go": "takes a Task's turn at the loop",
+	"observe_calls.go":      "stands between ops.go and the host",
+	"observe_counters.go":   "takes a Task's turn at the loop",
+	"observe_log.go":        "writes to a log",
+	"observe_transcript.go": "locks what observers and readers share",
 }
 
 // corePackages are the internal packages that the engine is made of.

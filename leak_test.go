@@ -187,7 +187,8 @@ func TestNoSecretIsSeen(t *testing.T) {
 		cfg.Broker = leakyBroker{namer{tampered{Broker: w.Broker()}, func(context.Context, []string) ([]string, error) { return nil, errors.New("no names") }}, s.value}
 		cfg.State = leakyState{w.State(), s.value}
 		cfg.Policy.Retry.Retries = 1
-		cfg.Observers = []provisioner.Observer{provisioner.ObserverFunc(s.Observe)}
+		report, lines := &provisioner.Transcript{}, &bytes.Buffer{}
+		cfg.Observers = []provisioner.Observer{provisioner.ObserverFunc(s.Observe), report, provisioner.LogObserver{Logger: slog.New(slog.NewJSONHandler(lines, nil))}}
 		task := newTask(t, cfg)
 		show := func() {
 			plan, err := task.Plan(t.Context())
@@ -204,10 +205,10 @@ func TestNoSecretIsSeen(t *testing.T) {
 			}
 		}
 		show()
-		report, err := task.Reconcile(t.Context())
+		results, err := task.Reconcile(t.Context())
 		s.err("reconcile", err)
-		s.value("report", report)
-		for _, r := range report.Results {
+		s.value("results", results)
+		for _, r := range results.Results {
 			s.err("result's error", r.Err)
 		}
 		stop := start(t, task)
@@ -215,6 +216,8 @@ func TestNoSecretIsSeen(t *testing.T) {
 		show()
 		s.err("run", stop())
 		synctest.Wait() // a printer looks at everything, also at what an observer's goroutine leaves last
+		s.add("log of events", lines.String())
+		s.add("bug report", written(t, report))
 		s.value("task", task)
 		s.value("configuration", cfg)
 		s.value("world", w)

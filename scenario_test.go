@@ -673,7 +673,7 @@ func (s *scene) made() *provisioner.Task {
 	cfg.Changes, cfg.Retry = s.w().Changes(), s.w().Retries()
 	random := uint64(0)
 	cfg.Random = func() uint64 { random += 0x9e3779b97f4a7c15; return random }
-	cfg.Observers = []provisioner.Observer{s.w()}
+	cfg.Observers = []provisioner.Observer{s.w(), asDocumented(s.t)}
 	task, err := provisioner.New(cfg)
 	if err != nil {
 		s.t.Fatal(err)
