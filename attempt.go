@@ -15,6 +15,9 @@ type attempted struct {
 	unwanted error          // one was made that must not stay: why
 	write    error          // one was made and could not be written down: why
 	profiles error          // why the broker could not tell the profiles that it has
+	stored   *Intent        // what was stored before the broker was asked
+	intent   error          // why that could not be stored, and the broker was not asked
+	token    string         // what was to be stored then
 }
 
 // attemptEnded is where an attempt becomes a success, a retry, or something to
@@ -28,10 +31,17 @@ func attemptEnded(e *engine, u *unit, m *message) {
 	if r.profiles != nil {
 		e.tell(Event{Kind: EventProfilesUnread, Machine: u.rec.ID, Instance: r.record.Instance, Err: r.profiles})
 	}
+	if r.stored != nil {
+		s.stored = *r.stored
+	}
 	switch {
+	case r.intent != nil:
+		e.intentFailed(u, r)
+		return
 	case r.record.Instance == "":
 		e.attemptFailed(u, m.op, r.start)
 		return
+	case s.adopting:
 	case r.record.Zone == e.ledger.name(s.zone) && e.cool.of(s.shape).succeeded(s.zone, e.opID, e.now):
 		defer e.zonesChanged()
 	default:
@@ -54,7 +64,7 @@ func attemptEnded(e *engine, u *unit, m *message) {
 // started: the instance runs and is recorded. Readings that began earlier do
 // not know it yet, and are not believed.
 func (e *engine) started(u *unit, r InstanceRecord) {
-	attempt := u.start.attempt
+	attempt, adopting, surplus := u.start.attempt, u.start.adopting, u.start.surplus
 	// Since the instance was asked for, as far as is known: what a reading that
 	// is under way will say is not believed.
 	changed := u.has(flagDirty) || u.has(flagGone) || u.has(flagReading) || u.start.cancelled
@@ -78,8 +88,15 @@ func (e *engine) started(u *unit, r InstanceRecord) {
 	}
 	e.ledger.place(u.slot, zone)
 	e.endStart(u, true)
-	e.tell(Event{Kind: EventStarted, Machine: u.rec.ID, Instance: r.Instance, Zone: r.Zone, Attempt: attempt})
-	e.settled(u, Result{Kind: ActionStart, Instance: r.Instance, Zone: r.Zone, Reason: "started"})
+	u.set(flagLooked)
+	if adopting {
+		e.tell(Event{Kind: EventAdopted, Machine: u.rec.ID, Instance: r.Instance, Zone: r.Zone})
+		e.settled(u, Result{Kind: ActionStart, Instance: r.Instance, Zone: r.Zone, Reason: "adopted: it was there already"})
+	} else {
+		e.tell(Event{Kind: EventStarted, Machine: u.rec.ID, Instance: r.Instance, Zone: r.Zone, Attempt: attempt})
+		e.settled(u, Result{Kind: ActionStart, Instance: r.Instance, Zone: r.Zone, Reason: "started"})
+	}
+	e.adopted(u, surplus)
 	e.enter(u, lifeResting)
 	e.hostReady(u)
 	if changed {
@@ -98,20 +115,45 @@ func (e *engine) attemptFailed(u *unit, o *op, err error) {
 	if s.open && (o.phase == phaseLimit || errors.Is(err, ErrLeaseLost)) {
 		last = Outcome{Kind: OutcomeUnknown} // the broker was not even asked, so that is as unknown as before (ST11)
 	}
+	was := s.open
 	s.open = last.Kind == OutcomeUnknown
-	if s.cancelled || e.quiet {
-		if last.Kind != OutcomeUnknown {
+	search := e.cfg.searches() && !e.quiet
+	if !s.cancelled && !e.quiet {
+		s.history.add(AttemptError{s.attempt, e.ledger.name(s.zone), e.now, err})
+	}
+	switch {
+	case search && s.open && (s.cancelled || !e.cfg.dedupes || errors.Is(err, ErrAlreadyExists)), search && was && !s.open:
+		// Also what is said to have failed was perhaps made before it was
+		// asked for again.
+		e.release(o)
+		e.lookInto(u, unsure{last: last, err: err})
+	case s.cancelled || e.quiet:
+		if !s.open {
 			err = nil
 		}
 		e.cancelStart(u, err)
+	case s.open && !e.cfg.dedupes:
+		err = Permanent(errors.Annotate(err, "an instance may have been made, and the broker can neither be asked again nor searched"))
+		s.history.Attempts[len(s.history.Attempts)-1].Err = err
+		e.goOn(u, OutcomeOf(err), err, o)
+	default:
+		e.goOn(u, last, err, o)
+	}
+}
+
+// intentFailed: the attempt could not be stored, so the broker was not asked.
+// Perhaps somebody else is at it: all is read again (ST10).
+func (e *engine) intentFailed(u *unit, r *attempted) {
+	s := u.start
+	if s.cancelled || e.quiet {
+		e.cancelStart(u, nil)
 		return
 	}
-	if last.Kind == OutcomeUnknown && !e.cfg.dedupes {
-		err = Permanent(errors.Annotate(err, "an instance may have been made, and the broker cannot be asked again"))
-		last = OutcomeOf(err)
-	}
-	s.history.add(AttemptError{s.attempt, e.ledger.name(s.zone), e.now, err})
-	e.goOn(u, last, err, o)
+	s.ready, s.stored, s.unasked = false, Intent{}, r.token
+	e.ledger.place(u.slot, noZone)
+	s.zone = noZone
+	e.read(u)
+	e.waitUnreachable(u, errors.Annotate(r.intent, "storing the attempt"))
 }
 
 // heard: a failed attempt may tell something about the zone for all machines
@@ -142,6 +184,13 @@ func (e *engine) goOn(u *unit, last Outcome, err error, o *op) {
 	var d Decision
 	s.walk, d = s.walk.Next(e.policy.Retry, last, usable, e.cfg.random())
 	if limit := e.policy.Retry.Deadline; d.Step == StepFail || limit > 0 && !e.now.Add(d.Wait).Before(s.began.Add(limit)) {
+		if s.open && e.cfg.searches() {
+			if o != nil {
+				e.release(o)
+			}
+			e.lookInto(u, unsure{last: last, err: err, final: true})
+			return
+		}
 		e.tell(Event{Kind: EventAttemptFailed, Machine: u.rec.ID, Zone: failedIn, Attempt: s.attempt, Err: err})
 		e.giveUp(u, err)
 		return
@@ -202,6 +251,11 @@ func confirmed(e *engine, u *unit, m *message) {
 	case record.Instance == s.made.record.Instance:
 		u.rec.Life, u.rec.Keep = record.Life, record.Keep // started sets the rest
 		e.started(u, s.made.record)
+	case s.adopting && record.Life == Alive && record.Instance == "":
+		// It runs, perhaps since long, and is the machine's: tried again.
+		failed := s.made.err
+		s.made, s.adopting, s.known = nil, false, false
+		e.waitUnreachable(u, errors.Annotate(failed, "recording the instance that is there"))
 	default:
 		s.cancelled = s.cancelled || record.Life != Alive || record.Instance != ""
 		if m.op.seq >= u.seq {
@@ -387,7 +441,9 @@ func removed(e *engine, u *unit, m *message) {
 	}
 	e.tell(Event{Kind: EventRemoved, Machine: u.rec.ID})
 	e.settled(u, Result{Kind: ActionRemove, Instance: instance, Reason: "its record is removed"})
-	u.seq = e.seq
+	if u.seq = e.seq; instance == "" && e.cfg.labels {
+		e.reaper.bare[u.rec.ID] = e.now.Add(lingers)
+	}
 	e.forget(u)
 }
 

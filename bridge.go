@@ -59,13 +59,16 @@ func (b *byHand) Step(now time.Time) (ops []bridge.Op, cuts int, events []Event)
 		ops = append(ops, b.opOf(o, b.t.host.prepareToRun(b.t.base, o, b.post)))
 	}
 	for _, c := range cut {
-		c.op.call.cut(c.phase, c.cause)
+		c.op.call.cut(c)
 	}
 	return ops, len(cut), append(events, told...)
 }
 
 func (b *byHand) opOf(o *op, r *running) bridge.Op {
 	x := bridge.Op{Kind: o.kind.String(), Machine: string(o.machine()), Run: r.run, Late: func() bool { return o.late }}
+	if o.doomed != nil {
+		x.Machine = "" // it locks none
+	}
 	switch req := o.req.(type) {
 	case startCall:
 		x.Zone = string(req.request.Zone)
@@ -89,7 +92,7 @@ func (b *byHand) Hushed() (hushed bool, calls, orphans []string) {
 	if !b.e.quiet || !b.e.hushed() {
 		return false, nil, nil
 	}
-	return true, b.e.callsOut(), b.e.orphans()
+	return true, b.e.callsOut(), b.e.orphanNames()
 }
 
 // Unit tells about one machine, false if the engine does not know it.

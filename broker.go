@@ -258,7 +258,10 @@ type ZoneDeriver interface {
 	DeriveZones(ctx context.Context, req StartRequest) ([]ZoneName, error)
 }
 
-// An InstanceFinder is a broker that can search its instances by label.
+// An InstanceFinder is a broker that can search its instances by the labels
+// that they were started with, also if its listings do not show any. With it a
+// start whose outcome is unknown costs a search for one machine, not a listing
+// of everything.
 type InstanceFinder interface {
 	// FindInstances lists the instances whose labels equal every field of
 	// want that isn't zero. It sees an instance as soon as, and for as long
@@ -337,8 +340,10 @@ type Traits struct {
 	// moment it can be listed.
 	Labels bool
 
-	// ConsistentReads: a listing that begins after Start has made an instance
-	// holds it.
+	// ConsistentReads: a listing or a search that begins after a call of Start
+	// has ended, in whatever way, holds what that call has made; it makes
+	// nothing later. Without this promise a Task waits for a second look (see
+	// Config.VisibilityGrace) before it believes that there is none.
 	ConsistentReads bool
 }
 

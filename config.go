@@ -86,6 +86,13 @@ type Config struct {
 	// placed. Defaults to 1 min; Off reads it for each pass that places.
 	ZoneRefresh time.Duration
 
+	// VisibilityGrace is how long an instance may be missing from listings
+	// after it was made: where the broker doesn't promise consistent reads
+	// ([Traits]), two complete listings that far apart have to be without a
+	// machine's instance before there is taken to be none (ST19). Defaults to
+	// 30 s; Off for two listings in a row.
+	VisibilityGrace time.Duration
+
 	// Lease says whether this controller may act. Defaults to always.
 	Lease Lease
 
@@ -401,6 +408,7 @@ func (c Config) faults() []error {
 	}{
 		{"LaunchTimeout", c.LaunchTimeout}, {"CallTimeout", c.CallTimeout}, {"RollbackTimeout", c.RollbackTimeout},
 		{"ShutdownGrace", c.ShutdownGrace}, {"Resync", c.Resync}, {"ZoneRefresh", c.ZoneRefresh},
+		{"VisibilityGrace", c.VisibilityGrace},
 	} {
 		if d.value < Off {
 			bad("%s %v: want Off, 0 for the default, or more", d.name, d.value)
@@ -453,6 +461,7 @@ func (c Config) withDefaults() Config {
 	c.ShutdownGrace = orDefault(c.ShutdownGrace, 30*time.Second)
 	c.Resync = orDefault(c.Resync, 10*time.Minute)
 	c.ZoneRefresh = orDefault(c.ZoneRefresh, time.Minute)
+	c.VisibilityGrace = orDefault(c.VisibilityGrace, 30*time.Second)
 	return c
 }
 

@@ -35,7 +35,7 @@ func TestStartThatIsCutOffIsUnknown(t *testing.T) {
 			); err != nil {
 				t.Fatal(err)
 			}
-			task, err := provisioner.New(provisioner.Config{Controller: "c", Broker: w.Broker(), State: w.State()})
+			task, err := provisioner.New(provisioner.Config{Controller: "c", Broker: w.PlainBroker(), State: w.State()})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +64,7 @@ func TestTimeOutIsTyped(t *testing.T) {
 		); err != nil {
 			t.Fatal(err)
 		}
-		task, err := provisioner.New(provisioner.Config{Controller: "c", Broker: w.Broker(), State: w.State()})
+		task, err := provisioner.New(provisioner.Config{Controller: "c", Broker: w.PlainBroker(), State: w.State()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -95,7 +95,7 @@ func (t *Task) step(more ...message) standing {
 	s.next, _ = e.next()
 	if e.quiet {
 		if s.hushed = e.hushed(); s.hushed {
-			s.out, s.orphans = e.callsOut(), e.orphans()
+			s.out, s.orphans = e.callsOut(), e.orphanNames()
 		}
 	}
 	return s
@@ -113,7 +113,7 @@ func (t *Task) perform(e *engine) {
 		t.pool.run(t.host.prepareToRun(t.base, o, t.poster))
 	}
 	for _, c := range cuts {
-		c.op.call.cut(c.phase, c.cause)
+		c.op.call.cut(c)
 	}
 	clear(out)
 	clear(cuts)

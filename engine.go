@@ -33,8 +33,10 @@ type engine struct {
 	ledger   *ledger
 	cool     cooldowns
 	reaper   reaper
+	census   census
 
 	starts   lane.Lane[*unit]
+	finds    lane.Lane[*unit] // searches for the instances of one machine
 	stops    lane.Lane[*unit]
 	removals lane.Lane[*unit]
 	upkeep   lane.Lane[*unit]
@@ -80,7 +82,10 @@ type engineConfig struct {
 	random     func() float64 // in [0,1)
 
 	zones, deriver, maintainer, status, life, retries bool
-	dedupes, profiles, profileBroker                  bool
+	profiles, profileBroker                           bool
+	finder, intents                                   bool
+	dedupes, labels, consistent                       bool // what the broker promises
+	visibility                                        time.Duration
 
 	launchPhase opPhase // the first of a start: phaseLimit if a Limiter is set
 	stopPhase   opPhase
@@ -113,9 +118,10 @@ type unit struct {
 	told   string // the reason last told
 	op     *op    // what is under way for it; it is locked by that
 	item   agenda.Item[due]
-	start  *start // only while it is being started
-	failed error  // why its start was given up, or what failed last of its stop or removal
-	shown  *shown // its status slot, while in use
+	start  *start       // only while it is being started
+	left   *openAttempt // of a start that has ended, and may have made an instance
+	failed error        // why its start was given up, or what failed last of its stop or removal
+	shown  *shown       // its status slot, while in use
 	reread *reread
 
 	nextClaim *unit
@@ -138,6 +144,9 @@ const (
 	flagDocRead                        // its profile change is being read
 	flagDocAgain                       // and is to be read once more after that
 	flagDocError                       // its status was made that of a failed profile change
+	flagFresh                          // its record is newer than the Task's first reading
+	flagLooked                         // what earlier lives of the Task began for it is known
+	flagAsked                          // somebody asked for a further try after its start was given up
 )
 
 func (u *unit) has(f unitFlags) bool { return u.flags&f != 0 }
@@ -221,6 +230,7 @@ func (e *engine) resize(l Limits) {
 	e.stops.Resize(l.Stops, l.Stops)
 	e.removals.Resize(l.Stops, l.Stops)
 	e.upkeep.Resize(l.Stops, l.Stops)
+	e.finds.Resize(maxReads, maxReads)
 	e.writes.Resize(maxWrites, maxWrites)
 	e.profiles.lane.Resize(l.Profiles, l.ContainerProfiles)
 }
@@ -348,6 +358,13 @@ func (e *engine) pump() {
 		}
 		e.fire(u, evPlace, nil)
 	}
+	for {
+		u, ok := e.finds.Pop(func(u *unit) bool { return u.life == lifeSearching && u.op == nil && !u.item.On() })
+		if !ok {
+			break
+		}
+		e.fire(u, evPlace, nil)
+	}
 	for e.mayStart() {
 		u, ok := e.starts.Pop(func(u *unit) bool { return u.life == lifeQueued })
 		if !ok {
@@ -390,6 +407,7 @@ type cut struct {
 	op    *op
 	phase opPhase
 	cause error
+	hard  bool // also a start that may have made an instance by then: it can be found
 }
 
 type opKind uint8
@@ -398,12 +416,14 @@ const (
 	opFleet opKind = iota
 	opMachines
 	opListing
+	opCensus
 	opZones
 	opRetries
 	opChanges
 	opPrepare
 	opDerive
 	opStart
+	opFind
 	opConfirm
 	opStop
 	opRemove
@@ -413,9 +433,9 @@ const (
 	opStatus
 )
 
-var opNames = [...]string{"reading the fleet", "reading machines", "listing instances", "reading zones", "reading machines to retry", "reading profile changes",
-	"reading start information", "deriving zones", "starting", "reading the record again", "stopping", "removing", "upkeep", "changing profiles",
-	"writing what has become of a profile change", "writing a status"}
+var opNames = [...]string{"reading the fleet", "reading machines", "listing instances", "searching for labelled instances", "reading zones",
+	"reading machines to retry", "reading profile changes", "reading start information", "deriving zones", "starting", "searching for instances",
+	"reading the record again", "stopping", "removing", "upkeep", "changing profiles", "writing what has become of a profile change", "writing a status"}
 
 func (k opKind) String() string { return opNames[k] }
 
@@ -425,10 +445,12 @@ type opPhase uint8
 const (
 	phaseCall   opPhase = iota // its only or first call
 	phaseLimit                 // waiting for a Limiter
+	phaseIntent                // IntentStore.SwapIntent
 	phaseLaunch                // Broker.Start
 	phaseRecord                // State.SetInstance, ProfileState.SetProfiles
 	phaseNext                  // a further call with the usual deadline
 	phaseNext2
+	phaseIntents  // IntentStore.Intents
 	phaseAgents   // AgentFinder.FindAgents
 	phaseProfiles // ProfileNamer.ProfileNames
 )
@@ -468,7 +490,7 @@ func (e *engine) reached(o *op, phase opPhase) {
 // due of an operation: its call has run into its deadline. It is cancelled and
 // gives its place back; the machine stays locked until it returns (ST18).
 func (o *op) due(e *engine) {
-	e.cuts = append(e.cuts, cut{o, o.phase, ErrTimedOut})
+	e.cuts = append(e.cuts, cut{op: o, phase: o.phase, cause: ErrTimedOut})
 	if o.late {
 		// Stuck, or a further call of an operation that was late has run into
 		// its own deadline.
@@ -499,6 +521,8 @@ func (e *engine) resume(kind opKind) {
 		e.startLook()
 	case kind == opListing && e.list.wanted:
 		e.readListing()
+	case kind == opCensus && len(e.census.waiting) > 0:
+		e.readCensus()
 	case kind == opRetries:
 		e.retryAgain()
 	}
@@ -539,7 +563,7 @@ func (o *op) machine() MachineID {
 }
 
 // undoes says whether the operation stops what was made and not recorded.
-func (o *op) undoes() bool { return o.kind == opStop && o.unit != nil && o.unit.life == lifeUndoing }
+func (o *op) undoes() bool { return o.kind == opStop && (o.unit == nil || o.unit.life == lifeUndoing) }
 
 // release gives an operation's place back.
 func (e *engine) release(o *op) {
@@ -595,6 +619,8 @@ func (e *engine) wasRead(o *op, m *message) {
 		e.machinesRead(o, m)
 	case opListing:
 		e.listingRead(o, m)
+	case opCensus:
+		e.censusRead(o, m)
 	case opZones:
 		e.zonesRead(o, m)
 	case opRetries:
@@ -666,7 +692,7 @@ func (e *engine) hush(shutdown bool) {
 	e.batch, e.newStops = nil, nil
 	for _, o := range e.opsInOrder() {
 		if o.bulk() || o.kind == opDerive || o.phase == phaseLimit {
-			e.cuts = append(e.cuts, cut{o, o.phase, errShutdown})
+			e.cuts = append(e.cuts, cut{op: o, phase: o.phase, cause: errShutdown})
 		}
 	}
 	e.running = false
@@ -692,7 +718,7 @@ func (e *engine) graceOver() {
 	e.dropWrites()
 	for _, o := range e.opsInOrder() {
 		if !o.late {
-			e.cuts = append(e.cuts, cut{o, o.phase, errShutdown})
+			e.cuts = append(e.cuts, cut{op: o, phase: o.phase, cause: errShutdown})
 		}
 	}
 }
@@ -710,11 +736,11 @@ func (e *engine) hushed() bool {
 	return len(e.ops) == 0 && e.lives[lifeConfirming] == 0 && e.lives[lifeUndoing] == 0
 }
 
-// orphans names the instances that are there, and neither recorded nor stopped.
-func (e *engine) orphans() []string {
+// orphanNames names the instances that are there, and neither recorded nor stopped.
+func (e *engine) orphanNames() []string {
 	var names []string
-	for _, u := range e.sortedUnits(func(u *unit) bool { return u.start != nil && u.start.made != nil }) {
-		names = append(names, fmt.Sprintf("%s of machine %s", u.start.made.record.Instance, u.rec.ID))
+	for _, o := range e.orphans() {
+		names = append(names, fmt.Sprintf("%s of machine %s", o.Instance, o.Machine))
 	}
 	return names
 }

@@ -38,6 +38,12 @@ const (
 	// EventAttemptFailed: it made none, or it was undone. Machine, Zone,
 	// Attempt, Err; Next and Text if it is tried again.
 	EventAttemptFailed EventKind = "attempt-failed"
+	// EventSearching: it is looked for what earlier attempts may have made.
+	// Machine, Attempt; Err of the last attempt if that is the reason.
+	EventSearching EventKind = "searching"
+	// EventAdopted: an instance that was there already is recorded as the
+	// machine's. Machine, Instance, Zone.
+	EventAdopted EventKind = "adopted"
 	// EventStarted: an instance runs and is recorded. Machine, Instance, Zone,
 	// Attempt.
 	EventStarted EventKind = "started"

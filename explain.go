@@ -73,6 +73,17 @@ func (t *Task) Explain(id MachineID) (Explanation, error) {
 	return e.explain(u), nil
 }
 
+// Orphans lists the instances that have to go and are still there, by instance
+// (ST12). It asks nobody, and waits only for the turn that is under way.
+func (t *Task) Orphans() []Orphan {
+	if t.engine == nil {
+		return nil
+	}
+	e := <-t.engine
+	defer func() { t.engine <- e }()
+	return e.orphans()
+}
+
 // Plan reads everything and says what would be done, and why, without any
 // effect (LC5). What is going on already is taken into account. Its error
 // means that the records could not be read; a listing or zones that could not

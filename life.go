@@ -13,6 +13,7 @@ const (
 	lifePreparing               // has a place; what it needs is being read
 	lifeDeriving                // has a place; the broker derives its zones
 	lifeStarting                // has a place; an attempt is under way
+	lifeSearching               // for instances that earlier attempts may have made; holds no place
 	lifeWaiting                 // for its next attempt; holds no place
 	lifeConfirming              // an instance is there; was it recorded?
 	lifeUndoing                 // an instance is there and has to go
@@ -25,12 +26,12 @@ const (
 	lives
 )
 
-var lifeNames = [lives]string{"resting", "queued", "announcing", "preparing", "deriving", "starting", "waiting",
+var lifeNames = [lives]string{"resting", "queued", "announcing", "preparing", "deriving", "starting", "searching", "waiting",
 	"confirming", "undoing", "stopping", "removing", "resetting", "maintaining", "profiling", "failed"}
 
 func (l life) String() string { return lifeNames[l] }
 
-var lifePhases = [lives]Phase{PhaseResting, PhaseQueued, PhasePreparing, PhasePreparing, PhasePreparing, PhaseStarting, PhaseWaiting,
+var lifePhases = [lives]Phase{PhaseResting, PhaseQueued, PhasePreparing, PhasePreparing, PhasePreparing, PhaseStarting, PhaseSearching, PhaseWaiting,
 	PhaseConfirming, PhaseUndoing, PhaseStopping, PhaseRemoving, PhaseResetting, PhaseMaintaining, PhaseProfiling, PhaseFailed}
 
 // lifeEvent is something that can happen to a machine.
@@ -120,6 +121,9 @@ func init() {
 		}),
 		lifeStarting: row(busy, map[lifeEvent]transition{
 			evStart: not(same), evCancel: on(cancelOp), evDone: on(attemptEnded), evQuiet: not(mustEnd),
+		}),
+		lifeSearching: row(busy, map[lifeEvent]transition{
+			evStart: not(same), evCancel: on(cancelSearch), evPlace: on(find), evDone: on(found), evDue: on(lookUp), evQuiet: on(quietSearch),
 		}),
 		lifeWaiting: row(busy, map[lifeEvent]transition{
 			evStart: not(same), evCancel: on(dropStart), evDue: on(waitOver), evQuiet: on(dropStart),
@@ -378,6 +382,9 @@ func (e *engine) unitOf(id MachineID) *unit {
 	u := e.units[id]
 	if u == nil {
 		u = &unit{rec: Machine{ID: id}}
+		if e.look.loaded && !e.reading() {
+			u.set(flagFresh)
+		}
 		if n := len(e.free); n > 0 {
 			u.slot, e.free = e.free[n-1], e.free[:n-1]
 		} else {

@@ -30,6 +30,7 @@ func (e *engine) readListing() {
 
 func (e *engine) listingRead(o *op, m *message) {
 	e.list.op, e.list.listed = nil, true
+	e.census.read = e.census.read || e.cfg.labels
 	if e.quiet {
 		return
 	}
@@ -37,6 +38,7 @@ func (e *engine) listingRead(o *op, m *message) {
 		next := e.now.Add(e.backoff(&e.list.tries))
 		e.at(&e.list.retry, next)
 		e.tell(Event{Kind: EventCallFailed, Text: o.kind.String(), Err: m.err, Next: next})
+		e.censusFailed(m.err)
 		return
 	}
 	e.list.tries = 0
@@ -49,6 +51,9 @@ func (e *engine) listingRead(o *op, m *message) {
 	}
 	e.list.unclaimed = FindUnknown(l, e.accounted)
 	e.list.unclaimedAt = e.seq
+	if e.cfg.labels {
+		e.takeCensus(sight{o.id, o.began}, l, e.list.unclaimed)
+	}
 	e.tellUnknown()
 }
 
@@ -67,7 +72,7 @@ func (e *engine) placeSeen() {
 
 // accounted says whether it is known why an instance is there.
 func (e *engine) accounted(id InstanceID) bool {
-	return e.claims[id] != nil || e.reaper.accounted(id)
+	return e.claims[id] != nil || e.reaper.accounted(id) || e.sweep.doomed[id] != nil
 }
 
 // tellUnknown reports instances that no machine claims: only once each, and

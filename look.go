@@ -330,12 +330,13 @@ func (e *engine) applyRecord(u *unit, m Machine) {
 func (e *engine) failedRecord(u *unit) {
 	switch {
 	case u.rec.Instance != "" && !u.rec.Unread.Has(FieldInstance): // somebody else has seen to it
-		u.failed = nil
+		u.failed, u.left = nil, nil
 		e.enter(u, lifeResting)
 	case Classify(u.rec).Class != ClassPending:
 		u.set(flagFailSeen)
 	case u.has(flagFailSeen):
 		u.failed = nil
+		u.set(flagAsked)
 		e.enter(u, lifeResting)
 	}
 }
@@ -386,6 +387,9 @@ func (e *engine) startLook() {
 		w.began = true
 	}
 	e.readListing()
+	if !e.census.read {
+		e.readCensus()
+	}
 	e.refreshZones()
 	e.armResync()
 }
@@ -653,8 +657,8 @@ func (e *engine) mayStart() bool {
 	if e.quiet || !e.look.loaded || e.starts.Waiting() == 0 {
 		return false
 	}
-	if e.list.unplaced && !e.list.listed {
-		return false
+	if e.list.unplaced && !e.list.listed || e.cfg.searches() && !e.census.read {
+		return false // who is where (AZ2), and what is there already (ST19)
 	}
 	if e.cfg.zones {
 		e.refreshZones()

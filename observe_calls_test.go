@@ -104,6 +104,9 @@ func TestTrace(t *testing.T) {
 		if s.began != len(s.texts) || s.began != traced {
 			t.Errorf("%d spans began, %d ended, %d calls were made", s.began, len(s.texts), traced)
 		}
+		for _, unhooked := range []string{"InstanceFinder.FindInstances", "IntentStore.Intents", "IntentStore.SwapIntent"} {
+			delete(counts, unhooked)
+		}
 		if diff := cmp.Diff(counts, seen); diff != "" {
 			t.Errorf("calls as counted, and as the host has seen them by its context:\n%s", diff)
 		}

@@ -67,17 +67,17 @@ type call struct {
 }
 
 // cut cancels the host call, if it still is the one that is meant.
-func (c *call) cut(phase opPhase, cause error) {
+func (c *call) cut(x cut) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.disown = c.disown || cause == errUnwanted
+	c.disown = c.disown || x.cause == errUnwanted
 	switch {
-	case c.phase != phase:
-	case phase == phaseLaunch && cause == errUnwanted:
+	case c.phase != x.phase:
+	case x.phase == phaseLaunch && x.cause == errUnwanted && !x.hard:
 		// A start that is cut off may have made an instance that nobody would
 		// ever find again, so it is let end, and what it makes is stopped.
 	default:
-		c.cancel(cause)
+		c.cancel(x.cause)
 	}
 }
 
@@ -175,6 +175,8 @@ func (r *running) spoil(fault error) {
 		r.err = fault
 	case r.call.phase == phaseLimit:
 		a.start = ZoneIndependent(fault)
+	case r.call.phase == phaseIntent:
+		a.intent = fault
 	case a.record.Instance == "":
 		a.start = Ambiguous(fault)
 	case a.unwanted == nil:
@@ -243,7 +245,13 @@ func (r *running) do() {
 		r.complete(&c)
 		r.result, r.err = r.Deriver.DeriveZones(ctx, c.request)
 	case opStart:
-		r.start(r.op.req.(startCall))
+		if c := r.op.req.(startCall); c.adopt != nil {
+			r.adopt(ctx, *c.adopt)
+		} else {
+			r.start(c)
+		}
+	case opFind, opCensus:
+		r.result, r.err = r.Finder.FindInstances(ctx, r.op.req.(Labels))
 	case opStop:
 		r.stop(r.op.req.(StopRequest))
 	case opRemove:
@@ -317,10 +325,47 @@ func (r *running) prepareInfo(ctx context.Context, needs []need, all []prepared)
 	r.note = note
 	for i, x := range infos {
 		one := &all[places[i]]
-		one.info, one.nonce, one.group = &x.Info, r.newNonce(), x.Info.Group
-		if one.fail("start information", x.Err, errors.Is(x.Err, errors.NotValid)); x.Err == nil {
+		one.info, one.group = &x.Info, x.Info.Group
+		one.fail("start information", x.Err, errors.Is(x.Err, errors.NotValid))
+	}
+	r.prepareIntents(needs, all)
+	for i, x := range infos {
+		one := &all[places[i]]
+		if one.nonce == "" {
+			one.nonce = r.newNonce()
+		}
+		if one.err == nil {
 			one.config, one.err = x.Info.settle(x.ID, one.nonce, r.Agents != nil)
 			one.final = one.err != nil
+		}
+	}
+}
+
+// prepareIntents reads the attempts that were stored: an open one goes on with
+// the nonce that it has (ST10).
+func (r *running) prepareIntents(needs []need, all []prepared) {
+	if r.Intents == nil {
+		return
+	}
+	places, ids := those(needs, all, func(n need) bool { return !n.Ready })
+	if len(ids) == 0 {
+		return
+	}
+	results, err := r.Intents.Intents(r.at(phaseIntents), slices.Clone(ids)...)
+	if err != nil {
+		r.err = errors.Annotate(err, "intents")
+		return
+	}
+	intents, note := each(ids, results, func(x *IntentResult) MachineID { return x.ID },
+		func(id MachineID, err error) IntentResult { return IntentResult{ID: id, Err: err} })
+	r.alsoNote(note)
+	for i, x := range intents {
+		one := &all[places[i]]
+		if one.fail("intent", x.Err, false); x.Err == nil {
+			one.intent = x.Intent
+			if x.Intent.Attempt > 0 && x.Intent.Nonce != "" {
+				one.nonce = x.Intent.Nonce
+			}
 		}
 	}
 }
@@ -470,7 +515,9 @@ func (h *host) newNonce() string {
 // complete fills in what only the shell can: token and functions.
 func (h *host) complete(c *startCall) {
 	q := &c.request
-	q.Token = attemptToken(q.Labels.Controller, q.Machine, q.Nonce, q.Attempt)
+	if q.Token == "" {
+		q.Token = attemptToken(q.Labels.Controller, q.Machine, q.Nonce, q.Attempt)
+	}
 	q.Labels.Token = q.Token
 	id, members := q.Machine, c.group
 	q.Group = func(ctx context.Context) ([]InstanceID, error) {
@@ -530,6 +577,11 @@ func (r *running) start(c startCall) {
 			return
 		}
 	}
+	if r.Intents != nil && !r.disowned() {
+		if a.intent = r.intend(c); a.intent != nil {
+			return
+		}
+	}
 	ctx := r.at(phaseLaunch)
 	if r.disowned() {
 		a.start = errUnwanted
@@ -570,6 +622,37 @@ func (r *running) start(c startCall) {
 		}
 	}
 	ctx = r.at(phaseRecord)
+	if a.record.Epoch, a.write = r.held(); a.write == nil {
+		a.write = r.state.SetInstance(ctx, a.record)
+	}
+}
+
+// intend stores the attempt before it is made, in the place of what is stored.
+// One that is repeated is stored already, unless under another lease.
+func (r *running) intend(c startCall) error {
+	q := &c.request
+	epoch, err := r.held()
+	if err != nil {
+		return err
+	}
+	next := Intent{Machine: q.Machine, Attempt: q.Attempt, Token: q.Token, Nonce: q.Nonce, Zone: q.Zone, At: c.at, Epoch: epoch}
+	if c.stored.Token == next.Token {
+		if next.At = c.stored.At; next.Epoch == c.stored.Epoch {
+			return nil
+		}
+	}
+	r.attempt.token = next.Token
+	if err := r.Intents.SwapIntent(r.at(phaseIntent), c.stored, next); err != nil {
+		return err
+	}
+	r.attempt.stored = &next
+	return nil
+}
+
+// adopt records an instance that is there.
+func (r *running) adopt(ctx context.Context, record InstanceRecord) {
+	a := r.attempt
+	a.record = record
 	if a.record.Epoch, a.write = r.held(); a.write == nil {
 		a.write = r.state.SetInstance(ctx, a.record)
 	}
@@ -907,7 +990,7 @@ const maxDerives = 16
 
 func (h *host) derive(ctx context.Context, c clock.Clock, limit time.Duration, request StartRequest, n *Needs) {
 	n.Derived, n.Err = bounded(ctx, c, limit, func(ctx context.Context) ([]ZoneName, error) {
-		call := startCall{request, n.Group.Members}
+		call := startCall{request: request, group: n.Group.Members}
 		h.complete(&call)
 		return h.Deriver.DeriveZones(ctx, call.request)
 	})

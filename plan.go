@@ -122,6 +122,7 @@ const (
 	PhaseResting     Phase = ""            // nothing
 	PhaseQueued      Phase = "queued"      // waits for a place to start
 	PhasePreparing   Phase = "preparing"   // what the start needs is being read
+	PhaseSearching   Phase = "searching"   // for instances that earlier attempts may have made
 	PhaseStarting    Phase = "starting"    // the broker is asked for an instance
 	PhaseWaiting     Phase = "waiting"     // for the next attempt
 	PhaseConfirming  Phase = "confirming"  // whether its instance was recorded
@@ -143,7 +144,7 @@ type Doing struct {
 // starting says whether a start is under way in any form.
 func (p Phase) starting() bool {
 	switch p {
-	case PhaseQueued, PhasePreparing, PhaseStarting, PhaseWaiting, PhaseConfirming, PhaseUndoing:
+	case PhaseQueued, PhasePreparing, PhaseSearching, PhaseStarting, PhaseWaiting, PhaseConfirming, PhaseUndoing:
 		return true
 	}
 	return false

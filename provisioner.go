@@ -105,8 +105,10 @@ func (t *Task) engineConfig() engineConfig {
 		launchPhase: phaseLaunch,
 	}
 	if o.Traits != nil {
-		c.dedupes = o.Traits.Traits().DedupesByToken
+		traits := o.Traits.Traits()
+		c.dedupes, c.labels, c.consistent = traits.DedupesByToken, traits.Labels, traits.ConsistentReads
 	}
+	c.finder, c.intents, c.visibility = o.Finder != nil, o.Intents != nil, t.cfg.VisibilityGrace
 	if t.cfg.StartLimiter != nil {
 		c.launchPhase = phaseLimit
 	}

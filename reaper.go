@@ -17,10 +17,11 @@ type reaper struct {
 	room    int                      // how many of those are put up with until the old ones are forgotten
 	undoing map[InstanceID]bool      // made by us, not recorded, on their way out
 	told    map[InstanceID]bool      // reported as unknown
+	bare    map[MachineID]time.Time  // removed without an instance: until when one may still show
 }
 
 func newReaper() reaper {
-	return reaper{spared: map[InstanceID]Fate{}, stopped: map[InstanceID]time.Time{}, undoing: map[InstanceID]bool{}, told: map[InstanceID]bool{}}
+	return reaper{spared: map[InstanceID]Fate{}, stopped: map[InstanceID]time.Time{}, undoing: map[InstanceID]bool{}, told: map[InstanceID]bool{}, bare: map[MachineID]time.Time{}}
 }
 
 // spare remembers a kept or spared instance: it does not become unknown when

@@ -158,7 +158,7 @@ func TestReconcileFails(t *testing.T) {
 				task := newTask(t, configOf(w, nil))
 				began := time.Now()
 				report, err := task.Reconcile(t.Context())
-				if took := time.Since(began); took > 10*time.Minute {
+				if took := time.Since(began); took > time.Hour {
 					t.Errorf("it took %v", took)
 				}
 				if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {

@@ -34,8 +34,8 @@ import (
 //
 // Directives, one a line; # begins a comment:
 //
-//	world kind | lossy | labels | dedupes | consistent | echo | reports | asksgroup | CALL=LATENCY   how the World is; before all else
-//	config NAME=VALUE…    of the Task: retries zonedelay rounddelay jitter=off deadline harvest tie starts containers stops profiles containerprofiles profileretries launch call rollback grace resync refresh cooldown skew minzones weight=ZONE:N startevery stopevery
+//	world kind | lossy | finds | intents | labels | dedupes | consistent | echo | reports | asksgroup | CALL=LATENCY   how the World is; before all else
+//	config NAME=VALUE…    of the Task: retries zonedelay rounddelay jitter=off deadline harvest tie starts containers stops profiles containerprofiles profileretries launch call rollback grace resync refresh visibility cooldown skew minzones weight=ZONE:N startevery stopevery
 //	lacks NAME…           abilities that the host does not have: status life groups zones derive maintain retries auth profilebroker profilestream
 //	zones a b c!          the broker's zones; ! is unavailable
 //	zone a up|down|gone|full
@@ -46,6 +46,8 @@ import (
 //	withdraw ID           takes its change back
 //	given INSTANCE NAME…  profiles that an instance has
 //	foreign ID [zone=] [machine=] [controller=]
+//	foreign ID [zone=] [machine=] [controller=] [nonce=] [token=] [state=] [age=]
+//	intent ID N@ZONE      an attempt that an earlier life has stored
 //	fault LINE            as provisionertest.ParseFault reads it; faults clear; release
 //	unread ID none|instance,status,istatus,keep | unlisted INSTANCE DURATION | vanish INSTANCE
 //	life ID LIFE | keep ID | unkeep ID | forget ID | off INSTANCE | status ID STATUS ISTATUS | retryable ID | has ID INSTANCE
@@ -140,6 +142,7 @@ type scene struct {
 	world  *provisionertest.World
 	cfg    provisioner.Config
 	lacks  []string
+	extra  []string
 	hidden map[provisionertest.Call]bool
 	events bool
 	shown  int
@@ -189,6 +192,8 @@ func (s *scene) do(line string) string {
 			switch a {
 			case "kind":
 				s.set.Kind = true
+			case "finds", "intents": // abilities that a host has only if it is said
+				s.extra = append(s.extra, a)
 			case "lossy":
 				s.set.LostReplies = 0
 			case "labels":
@@ -266,6 +271,12 @@ func (s *scene) do(line string) string {
 		must(s.w().SetInstanceProfiles(provisioner.InstanceID(arg(0)), args[1:]...))
 	case "foreign":
 		must(s.foreign(args))
+	case "intent":
+		n, zone, _ := strings.Cut(arg(1), "@")
+		attempt, err := strconv.Atoi(n)
+		must(err)
+		must(s.w().State().SwapIntent(s.t.Context(), provisioner.Intent{}, provisioner.Intent{Machine: ids()[0], Attempt: attempt,
+			Token: "token-" + n, Nonce: "ctl:earlier", Zone: provisioner.ZoneName(zone), At: time.Now()}))
 	case "fault":
 		f, err := provisionertest.ParseFault(rest)
 		must(err)
@@ -421,7 +432,7 @@ func (s *scene) configure(arg string) error {
 	durations := map[string]*time.Duration{
 		"zonedelay": &p.Retry.ZoneDelay, "rounddelay": &p.Retry.RoundDelay, "deadline": &p.Retry.Deadline,
 		"launch": &s.cfg.LaunchTimeout, "call": &s.cfg.CallTimeout, "rollback": &s.cfg.RollbackTimeout,
-		"grace": &s.cfg.ShutdownGrace, "resync": &s.cfg.Resync, "refresh": &s.cfg.ZoneRefresh, "cooldown": &p.ZoneCooldown,
+		"grace": &s.cfg.ShutdownGrace, "resync": &s.cfg.Resync, "refresh": &s.cfg.ZoneRefresh, "visibility": &s.cfg.VisibilityGrace, "cooldown": &p.ZoneCooldown,
 	}
 	if to, ok := durations[k]; ok {
 		*to = d
@@ -619,6 +630,18 @@ func (s *scene) foreign(args []string) error {
 			i.Labels.Machine = provisioner.MachineID(v)
 		case "controller":
 			i.Labels.Controller = v
+		case "nonce":
+			i.Labels.Nonce = v
+		case "token":
+			i.Labels.Token = v
+		case "state":
+			i.State = provisioner.InstanceState(v)
+		case "age":
+			d, err := time.ParseDuration(v)
+			if err != nil {
+				return err
+			}
+			i.Created = time.Now().Add(-d)
 		default:
 			return fmt.Errorf("unknown word %q", a)
 		}
@@ -669,6 +692,12 @@ func (s *scene) made() *provisioner.Task {
 	}
 	if s.profiles && has("profilebroker") {
 		o.Profiles = broker
+	}
+	if slices.Contains(s.extra, "finds") {
+		o.Finder = broker
+	}
+	if slices.Contains(s.extra, "intents") {
+		o.Intents = state
 	}
 	cfg.Changes, cfg.Retry = s.w().Changes(), s.w().Retries()
 	random := uint64(0)

@@ -291,6 +291,7 @@ func resetDone(e *engine, u *unit, m *message) {
 	}
 	u.failed = nil
 	u.drop(flagFailSeen)
+	u.set(flagAsked)
 	u.rec.Status, u.rec.InstanceStatus = StatusPending, InstanceAllocating
 	e.seq++
 	u.seq = e.seq

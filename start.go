@@ -28,9 +28,23 @@ type start struct {
 	keep    bool     // the next attempt is in the same zone (ST3)
 	again   bool     // and is the same attempt (ST11)
 	open    bool     // whether the last attempt has made an instance is not known
+	token   string   // of that attempt, if it can't be made from its number
+	stored  Intent   // what the state holds
+	unasked string   // the token of an attempt that could not be stored, perhaps, and was not made
 	planned ZoneName // an applied plan's choice for the first attempt
 	began   time.Time
 	history StartError
+
+	known    bool       // what there is of earlier attempts
+	since    uint64     // the last operation when the open attempt ended
+	looked   sight      // the first look since that has shown none
+	none     bool       // there is none, for certain
+	once     bool       // one look is enough
+	awaits   bool       // the next listing
+	found    []Instance // by the last search
+	unsure   *unsure    // the attempt that is being looked up
+	adopting bool       // an instance that was there
+	surplus  []Instance // that were there, too
 
 	cancelled bool
 	made      *madeInstance
@@ -53,9 +67,55 @@ func (e *engine) zoneless(u *unit) bool {
 
 func queueStart(e *engine, u *unit, _ *message) {
 	u.failed = nil
+	if e.inDoubt(u) {
+		e.tell(Event{Kind: EventQueued, Machine: u.rec.ID})
+		e.search(u)
+		return
+	}
 	e.enter(u, lifeQueued)
 	e.enqueue(u)
 	e.tell(Event{Kind: EventQueued, Machine: u.rec.ID})
+}
+
+// inDoubt says whether something of the machine's may be there that takes
+// longer to find out than its turn may be held up for.
+func (e *engine) inDoubt(u *unit) bool {
+	switch {
+	case !e.cfg.searches(), u.left == nil && (e.cfg.intents || u.has(flagLooked|flagFresh)):
+		return false
+	}
+	if e.newStart(u); len(e.candidates(u)) == 0 && e.nothing(u) {
+		u.start = nil
+		if u.left == nil {
+			u.set(flagLooked)
+		}
+		return false
+	}
+	return true
+}
+
+// newStart begins a start, or goes on with one that has left an attempt open.
+func (e *engine) newStart(u *unit) {
+	s := &start{zone: noZone, history: StartError{Machine: u.rec.ID}, planned: e.plannedZone(u.rec.ID)}
+	s.wish = wish{slot: u.slot, hash: hashString(string(u.rec.ID))}
+	s.known = u.has(flagLooked)
+	u.start = s
+	if u.left != nil {
+		e.reopen(u, u.left.Intent)
+		s.since = u.left.op
+	}
+}
+
+// reopen goes on with an attempt that has neither made an instance that is
+// recorded nor certainly failed: it keeps nonce, zone and token (ST10).
+func (e *engine) reopen(u *unit, i Intent) {
+	s := u.start
+	s.nonce, s.attempt, s.token, s.zone = i.Nonce, i.Attempt, i.Token, noZone
+	if i.Zone != "" {
+		s.zone = e.ledger.intern(i.Zone)
+	}
+	s.open, s.known = true, false
+	s.again, s.keep = e.cfg.dedupes, e.cfg.dedupes
 }
 
 func (e *engine) enqueue(u *unit) {
@@ -88,8 +148,7 @@ func (e *engine) takeOver(u *unit, o *op) bool {
 // the start needs (ST1).
 func placeGot(e *engine, u *unit, _ *message) {
 	if u.start == nil {
-		u.start = &start{zone: noZone, history: StartError{Machine: u.rec.ID}, planned: e.plannedZone(u.rec.ID)}
-		u.start.wish = wish{slot: u.slot, hash: hashString(string(u.rec.ID))}
+		e.newStart(u)
 	}
 	s := u.start
 	switch {
@@ -116,7 +175,7 @@ func joinBatch(e *engine, u *unit, _ *message) {
 // A need is what is to be read for one machine that has got its place.
 type need struct {
 	Machine MachineID
-	Ready   bool // information and credentials are there: only the group
+	Ready   bool // information, intent and credentials are there: only the group
 	Nonce   string
 	Info    *StartInfo
 }
@@ -152,6 +211,7 @@ func (e *engine) flushBatch() {
 // A prepared is what was read for one machine.
 type prepared struct {
 	nonce  string
+	intent Intent
 	info   *StartInfo
 	config instancecfg.Config
 	group  Group
@@ -213,8 +273,9 @@ func preparedOne(e *engine, u *unit, m *message) {
 		e.waitUnreachable(u, r.err)
 		return
 	}
+	nonce := s.nonce
 	if !s.ready {
-		s.ready, s.nonce, s.info, s.config = true, r.nonce, r.info, r.config
+		s.ready, s.nonce, s.info, s.config, s.stored = true, r.nonce, r.info, r.config, r.intent
 		u.tries = 0
 		s.wish.constraint = e.ledger.set(zoneNames(r.info.Constraints.Zones))
 		s.shape = shapeOf(r.info.Constraints)
@@ -223,7 +284,33 @@ func preparedOne(e *engine, u *unit, m *message) {
 	if !u.rec.ID.IsContainer() {
 		e.ledger.join(&s.wish, u.rec.ID, r.group, r.seq, e.slotOf)
 	}
+	if err := e.takeUp(u, nonce); err != nil {
+		e.leavePlace(u)
+		e.giveUp(u, err)
+		return
+	}
 	e.deriveOrAttempt(u)
+}
+
+// takeUp goes on with the attempt that is stored, unless it is one of this
+// Task's that is known. One that can neither be asked for again nor be looked
+// for has to be decided by a person, who does so by asking for a further try.
+func (e *engine) takeUp(u *unit, nonce string) error {
+	s := u.start
+	mine := s.stored.Nonce == nonce && s.attempt >= s.stored.Attempt || s.stored.Token == s.unasked
+	if s.stored.Attempt == 0 || u.has(flagLooked) && s.unasked == "" || mine {
+		s.attempt = max(s.attempt, s.stored.Attempt)
+		return nil
+	}
+	e.reopen(u, s.stored)
+	switch {
+	case e.cfg.dedupes || e.cfg.searches():
+	case u.has(flagAsked):
+		s.open = false
+	default:
+		return Permanent(errors.Errorf("attempt %d, begun before the task was started, may have made an instance, and the broker can neither be asked again nor searched", s.attempt))
+	}
+	return nil
 }
 
 // deriveOrAttempt asks the broker for zones, once in a start, before the first
@@ -297,6 +384,18 @@ func (e *engine) attempt(u *unit) {
 		return
 	}
 	s := u.start
+	if !s.known {
+		if found := e.candidates(u); len(found) > 0 {
+			e.adopt(u, found)
+			return
+		}
+		if !e.nothing(u) {
+			e.leavePlace(u)
+			e.search(u)
+			return
+		}
+		e.nothingOpen(u)
+	}
 	if e.policy.Retry.Deadline > 0 && s.walk.Attempts > 0 && e.now.Sub(s.began) >= e.policy.Retry.Deadline {
 		e.leavePlace(u)
 		e.giveUp(u, s.history.Cause)
@@ -319,7 +418,14 @@ func (e *engine) attempt(u *unit) {
 	}
 	if !s.again {
 		s.attempt++
+		s.token = ""
 	}
+	e.ask(u)
+}
+
+// ask gives the attempt out.
+func (e *engine) ask(u *unit) {
+	s := u.start
 	s.keep, s.again, s.noZones, s.history.Out = false, false, "", nil
 	o := &op{kind: opStart, unit: u, phase: e.cfg.launchPhase, lane: &e.starts, key: laneKey(u.rec.ID), req: e.request(u)}
 	u.op, u.tries = o, 0
@@ -339,6 +445,7 @@ func (e *engine) wish(u *unit) *wish {
 func (e *engine) chooseZone(u *unit) bool {
 	s, w := u.start, e.wish(u)
 	if s.keep && s.zone != noZone && (s.again || e.ledger.available(s.zone, w)) {
+		e.ledger.place(u.slot, s.zone)
 		e.probe(u, s.zone)
 		return true
 	}
@@ -476,11 +583,11 @@ func (e *engine) request(u *unit) startCall {
 	s := u.start
 	q := requestFor(e.cfg.controller, u.rec.ID, s.info, s.config)
 	q.Attempt, q.Zone = s.attempt, e.ledger.name(s.zone)
-	q.Nonce, q.Labels.Nonce = s.nonce, s.nonce
+	q.Nonce, q.Labels.Nonce, q.Token = s.nonce, s.nonce, s.token
 	if host, ok := e.units[q.Host]; ok {
 		q.HostInstance = host.rec.Instance
 	}
-	return startCall{q, s.members}
+	return startCall{request: q, group: s.members, stored: s.stored, at: e.now}
 }
 
 // requestFor is what a machine's information alone says of its start.
@@ -503,16 +610,26 @@ func requestFor(controller string, id MachineID, info *StartInfo, config instanc
 	}
 }
 
-// A startCall is the request of one attempt.
+// A startCall is the request of one attempt, or the instance to be recorded.
 type startCall struct {
 	request StartRequest
 	group   []MachineID
+	stored  Intent // what the state holds
+	at      time.Time
+	adopt   *InstanceRecord
 }
 
-// dropStart lets go of a start that has left no mark yet.
+// dropStart lets go of a start that has left no mark yet. What an attempt may
+// have made all the same is looked for first.
 func dropStart(e *engine, u *unit, _ *message) {
 	e.leavePlace(u)
 	u.op = nil
+	if s := u.start; s != nil && s.open && e.cfg.searches() && !e.quiet {
+		s.cancelled, s.again = true, false
+		e.agenda.Drop(&u.item)
+		e.search(u)
+		return
+	}
 	e.cancelStart(u, nil)
 }
 
@@ -521,7 +638,7 @@ func cancelOp(e *engine, u *unit, _ *message) {
 	if !u.start.cancelled {
 		u.start.cancelled = true
 		if u.op.phase != phaseRecord {
-			e.cuts = append(e.cuts, cut{u.op, u.op.phase, errUnwanted})
+			e.cuts = append(e.cuts, cut{op: u.op, phase: u.op.phase, cause: errUnwanted, hard: e.cfg.searches()})
 		}
 	}
 }
@@ -549,8 +666,9 @@ func (e *engine) cancelStart(u *unit, unknown error) {
 // endStart lets go of all that a start holds. Its zone is committed or
 // released (AZ7).
 func (e *engine) endStart(u *unit, recorded bool) {
-	if u.start != nil {
+	if s := u.start; s != nil {
 		e.probe(u, noZone)
+		u.left = e.leftOpen(u, recorded)
 	}
 	u.start, u.tries = nil, 0
 	if !recorded {
@@ -558,6 +676,17 @@ func (e *engine) endStart(u *unit, recorded bool) {
 		e.populate(u) // somebody else may have provisioned it
 	}
 	e.endShow(u)
+}
+
+// leftOpen is the attempt of a start that ends without being known to have come
+// to nothing, so that the next one goes on with it.
+func (e *engine) leftOpen(u *unit, recorded bool) *openAttempt {
+	s := u.start
+	if recorded || !s.open || !e.cfg.dedupes && !e.cfg.searches() {
+		return nil
+	}
+	i := Intent{Machine: u.rec.ID, Attempt: s.attempt, Token: s.token, Nonce: s.nonce, Zone: e.ledger.name(s.zone)}
+	return &openAttempt{i, e.opID}
 }
 
 // giveUp ends a start for good: it waits for a retry signal (ST7).

@@ -211,10 +211,10 @@ type Intent struct {
 	Machine MachineID
 	Attempt int // 0: no attempt is open
 	Token   string
-	Nonce   string
+	Nonce   string // the machine's, also where no attempt is open; empty: it has none yet
 	Zone    ZoneName
-	At      time.Time
-	Epoch   uint64
+	At      time.Time // when the broker was first asked, by Config.Clock
+	Epoch   uint64    // of the lease that allows this, 0 without one
 }
 
 // An IntentResult is one machine's stored intent, or why it could not be read.
@@ -224,13 +224,16 @@ type IntentResult struct {
 	Err    error
 }
 
-// An IntentStore is a state that can keep intents.
+// An IntentStore is a state that can keep intents, one for each machine that
+// is being started. An intent goes when its machine's record is removed; once
+// the machine is provisioned it is not looked at any more.
 type IntentStore interface {
 	// Intents gives one result for each id, in any order.
 	Intents(ctx context.Context, ids ...MachineID) ([]IntentResult, error)
 
 	// SwapIntent puts next in the place of old, if old is what is stored
-	// (a zero one: nothing is), and fails without a change otherwise.
+	// (a zero one: nothing is), and fails without a change otherwise. An
+	// error ends that start: the machine and its intent are read again.
 	SwapIntent(ctx context.Context, old, next Intent) error
 }
 

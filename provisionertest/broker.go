@@ -97,9 +97,8 @@ func (w *World) makeInstance(c *call, m *machine, req *provisioner.StartRequest)
 	if w.set.Visibility > 0 {
 		i.visible = now.Add(w.set.Visibility)
 	}
-	if w.set.Traits.Labels {
-		i.labels = req.Labels
-	}
+	i.labels = req.Labels
+	i.mute = !w.set.Traits.Labels
 	w.addInstance(i, m)
 	if dedupe {
 		w.tokens[req.Token] = i
@@ -264,7 +263,11 @@ func (w *World) show(i *instance, now time.Time) (provisioner.Instance, bool) {
 	if i.gone || i.visible.After(now) {
 		return provisioner.Instance{}, false
 	}
-	return provisioner.Instance{ID: i.id, Zone: i.zone, State: state, Created: i.created, Labels: i.labels}, true
+	shown := provisioner.Instance{ID: i.id, Zone: i.zone, State: state, Created: i.created}
+	if !i.mute {
+		shown.Labels = i.labels
+	}
+	return shown, true
 }
 
 // find is list for the instances with some labels. Where a machine is wanted it
@@ -285,6 +288,7 @@ func (w *World) find(c *call, want provisioner.Labels) provisioner.Listing {
 			continue
 		}
 		if shown, ok := w.show(i, now); ok {
+			shown.Labels = i.labels
 			l.Instances = append(l.Instances, shown)
 		}
 	}

@@ -99,7 +99,7 @@ func TestTraitsAreKept(t *testing.T) {
 		{"labels", provisioner.Traits{Labels: true}, "i-0~2", labels},
 	} {
 		t.Run(test.why, func(t *testing.T) {
-			w := kind(t, provisionertest.Settings{Traits: test.traits}, 1, 1)
+			w := kind(t, provisionertest.Settings{Traits: test.traits, Visibility: time.Nanosecond}, 1, 1)
 			if got := start(t, w, req); got != "i-0" {
 				t.Errorf("first: got %s, want i-0", got)
 			}

@@ -277,6 +277,9 @@ func (w *World) AddInstance(i provisioner.Instance) error {
 		return nil
 	}
 	made.machine = i.Labels.Machine
+	if i.Labels.Token != "" {
+		w.tokens[i.Labels.Token] = made
+	}
 	w.addInstance(made, w.known(made.machine))
 	return nil
 }

@@ -21,7 +21,8 @@ type Settings struct {
 	Clock clock.Clock
 
 	// Kind turns the defaults of the fields below around: no latency, nothing
-	// lost, listed at once, gone at once. Fields that are set still count.
+	// lost, listed at once (and promised to be), gone at once. Fields that are
+	// set still count.
 	Kind bool
 
 	// Seed varies latencies and lost replies. One seed, one run.
@@ -52,7 +53,8 @@ type Settings struct {
 	Controller string
 
 	// Traits is what the broker promises, and keeps. Instances of one that
-	// doesn't promise labels carry none.
+	// doesn't promise labels are listed without; they can be searched by them
+	// all the same.
 	Traits provisioner.Traits
 
 	// AsksGroup: Start asks for the machine's group, and fails if that fails.
@@ -147,6 +149,7 @@ type instance struct {
 	machine   provisioner.MachineID // whose it is in truth; empty: nobody's
 	zone      provisioner.ZoneName
 	labels    provisioner.Labels
+	mute      bool // it is listed without labels
 	state     provisioner.InstanceState
 	created   time.Time
 	visible   time.Time // zero: at once
@@ -169,6 +172,9 @@ func New(s Settings) *World {
 	s.Lingering = s.pick(s.Lingering, 3*time.Second)
 	if s.Traits.ConsistentReads {
 		s.Visibility = 0
+	}
+	if s.Kind && s.Visibility == 0 {
+		s.Traits.ConsistentReads = true
 	}
 	if s.LostReplies == 0 && !s.Kind {
 		s.LostReplies = 20

@@ -191,7 +191,7 @@ func (w state) StartInfo(ctx context.Context, ids ...provisioner.MachineID) (all
 
 func (w state) SetInstance(ctx context.Context, rec provisioner.InstanceRecord) error {
 	i := w.byID[rec.Instance]
-	if i != nil && i.recorded {
+	if i != nil && i.recorded && (i.spared == nil || i.spared == w.s.task) { // a later Task can't know, without a SparedStore
 		w.s.fail("ST12", "instance %s is recorded twice", rec.Instance)
 	}
 	_, err := w.do(ctx, callRecord, rec.Machine, func() error {
