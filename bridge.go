@@ -112,6 +112,16 @@ func (b *byHand) Unit(id MachineID) (x bridge.Unit, ok bool) {
 	return x, true
 }
 
+// Zones ranks the zones for a machine's start as its last choice saw them, or
+// is nil if it has none to choose.
+func (b *byHand) Zones(id MachineID) []RankedZone {
+	u := b.e.units[id]
+	if u == nil || u.start == nil || b.e.zoneless(u) {
+		return nil
+	}
+	return b.e.ledger.ranked(id, b.e.wish(u))
+}
+
 // Audit rebuilds what the engine keeps by counting, and says what differs.
 func (b *byHand) Audit() error {
 	e, l := b.e, b.e.ledger

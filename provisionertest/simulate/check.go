@@ -172,9 +172,10 @@ func (s *sim) checkTurn() {
 		u, ok := t.Unit(id)
 		if !ok {
 			delete(t.going, id)
+			delete(t.zones, id)
 			continue
 		}
-		t.going[id] = !u.Alive
+		t.going[id], t.zones[id] = !u.Alive, provisioner.ZoneName(u.Zone)
 		if s.log != nil && t.shown[id] != u {
 			t.shown[id] = u
 			s.logf("machine %s is %+v", id, u)
@@ -276,6 +277,7 @@ func (s *sim) checkRest() {
 			s.fail("HV5", "instance %s of machine %s is gone", i.id, m.ID)
 		}
 	}
+	s.checkSpread()
 	snapshot := provisioner.Snapshot{CanEnsureDead: true, CanMaintain: s.set.maintains}
 	for _, id := range w.order {
 		snapshot.Fleet = append(snapshot.Fleet, w.read(id))

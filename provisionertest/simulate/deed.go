@@ -28,6 +28,7 @@ type settings struct {
 	resync  time.Duration // Off only if every change is told
 	focus   trouble       // every second one
 	keeps   bool          // every second machine's instance is to be kept
+	even    bool          // every machine may go anywhere, and nothing goes wrong
 	deaf    int           // of ten changes, how many are not told
 }
 
@@ -95,6 +96,11 @@ func (s *sim) decide() {
 		}
 		s.deeds = append(s.deeds, deed{kind: kind, n: 100 + i, pick: d.next(), at: time.Duration(d.n(span*1000)) * time.Millisecond})
 	}
+	if one(10) {
+		set.even = true
+		set.zoned, set.derives, set.zonesUnrecorded, set.keeps, set.skew, set.rate, set.deaf = true, false, false, false, 0, 0, 0
+		s.deeds = slices.DeleteFunc(s.deeds, func(x deed) bool { return !slices.Contains(evenDeeds, x.kind) })
+	}
 	for i := range s.deeds {
 		s.deeds[i].key = fmt.Sprintf("%s:%d", s.deeds[i].kind, i)
 	}
@@ -140,6 +146,9 @@ var deedNames = [deedKinds]string{"add", "container", "dying", "dead", "dead-all
 
 func (k deedKind) String() string { return deedNames[k] }
 
+// evenDeeds are those after which a fleet is still evenly spread.
+var evenDeeds = []deedKind{deedAdd, deedContainer, deedMode, deedLimits, deedRetry, deedChanged, deedLook, deedCrash, deedRestart}
+
 func (s *sim) act(x deed) {
 	if s.calm || !s.strikes(x.key, x.kind.String()) {
 		return
@@ -169,6 +178,15 @@ func (s *sim) act(x deed) {
 		if m != nil && m.Life == provisioner.Alive {
 			m.Life = provisioner.Dying
 			s.changed(id)
+			if pick%2 == 0 { // and its agent ends soon, perhaps while the change is being read
+				s.later(time.Duration(pick/2%40)*50*time.Millisecond, func() {
+					if !s.calm && w.machines[id] == m && m.Life == provisioner.Dying {
+						m.Life = provisioner.Dead
+						s.logf("machine %s is dead", id)
+						s.changed(id)
+					}
+				})
+			}
 		}
 	case deedDeadAll:
 		said = "all"
@@ -303,7 +321,7 @@ func (s *sim) changed(id provisioner.MachineID) {
 
 func (s *sim) infoOf(id provisioner.MachineID) (info provisioner.StartInfo) {
 	d := diceOf(s.seed, hash(string(id)), 11)
-	if s.set.zoned && d.n(4) == 0 {
+	if s.set.zoned && !s.set.even && d.n(4) == 0 {
 		info.Constraints.Zones = []string{string(s.world.zones[d.n(len(s.world.zones))].Name)}
 	}
 	if d.n(3) == 0 {

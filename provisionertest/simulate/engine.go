@@ -27,6 +27,7 @@ type Engine interface {
 	Hushed() (hushed bool, calls, orphans []string)
 
 	Unit(id provisioner.MachineID) (bridge.Unit, bool)
+	Zones(id provisioner.MachineID) []provisioner.RankedZone
 	Audit() error
 }
 
@@ -45,10 +46,11 @@ type task struct {
 	failed   map[provisioner.MachineID]bool // was shown to have failed, or is about to be
 	final    map[provisioner.MachineID]bool // its start has had its last word
 	writing  map[provisioner.MachineID]bool
-	forgot   map[provisioner.MachineID]bool        // and its record has not come back
-	shown    map[provisioner.MachineID]bridge.Unit // in the transcript
-	going    map[provisioner.MachineID]bool        // its record says that it wants no instance
-	tooLate  bool                                  // somebody was told twice that a look has ended
+	forgot   map[provisioner.MachineID]bool                 // and its record has not come back
+	shown    map[provisioner.MachineID]bridge.Unit          // in the transcript
+	zones    map[provisioner.MachineID]provisioner.ZoneName // where each was counted after the last turn
+	going    map[provisioner.MachineID]bool                 // its record says that it wants no instance
+	tooLate  bool                                           // somebody was told twice that a look has ended
 	poked    bool
 	pokedFor time.Duration
 }

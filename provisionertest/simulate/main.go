@@ -10,8 +10,8 @@
 //
 // After every step it holds what must never break: nothing of a machine that
 // isn't dead is stopped, keep and mode are honoured, a machine is counted in
-// one zone, limits hold, a machine has one operation and one instance at a
-// time, a shutdown shows no failure. When the trouble is over, everything has
+// one zone, no zone would have been better for it, limits hold, a machine has
+// one operation and one instance at a time, a shutdown shows no failure. When the trouble is over, everything has
 // to come to rest: no leak, no orphan, and nothing left to do. A seed that
 // fails is shrunk to the deeds and faults that it needs, printed, and the exit
 // status is 1.

@@ -256,6 +256,7 @@ func (s *sim) turn() {
 	for _, e := range events {
 		s.heard(e)
 	}
+	s.checkChoice(ops)
 	for _, op := range ops {
 		s.begin(op)
 	}

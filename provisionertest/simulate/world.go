@@ -482,7 +482,7 @@ func (s *sim) newTask() {
 		cfg.StartLimiter, cfg.StopLimiter = broker{w}, broker{w}
 	}
 	s.task = &task{Engine: s.newEngine(cfg), mode: s.mode, limits: s.limits,
-		shown: map[provisioner.MachineID]bridge.Unit{}, going: map[provisioner.MachineID]bool{}, forgot: map[provisioner.MachineID]bool{}, failed: map[provisioner.MachineID]bool{}, final: map[provisioner.MachineID]bool{}, writing: map[provisioner.MachineID]bool{}}
+		zones: map[provisioner.MachineID]provisioner.ZoneName{}, shown: map[provisioner.MachineID]bridge.Unit{}, going: map[provisioner.MachineID]bool{}, forgot: map[provisioner.MachineID]bool{}, failed: map[provisioner.MachineID]bool{}, final: map[provisioner.MachineID]bool{}, writing: map[provisioner.MachineID]bool{}}
 	s.task.Wake(true)
 	s.task.Changed()
 }
