@@ -126,7 +126,8 @@
 //
 // One instance a machine: nothing is started or stopped twice at once, an
 // instance that could not be recorded is stopped or kept in view until it is
-// gone, and the machine is not started again before.
+// gone ([Task.Orphans]), and the machine is not started again before. What is
+// not known is never taken for nothing, over crashes too: see Identity.
 //
 // Nothing is stopped on a guess: an instance is stopped only if its machine is
 // dead and the mode allows it, or if the Task itself made it and could not
@@ -144,11 +145,29 @@
 // gone. Only calls that outlast [Config].ShutdownGrace go on, named in Run's
 // error (a [*CallsOutError]), and what they bring is still recorded or stopped.
 //
-// In this version a start whose outcome is unknown ([Ambiguous], a time-out) is
-// repeated with the same token if the broker dedupes by it ([Traits]), and never
-// moved to another zone; from any other broker it is given up, with an error
-// that says so. Finding such an instance by its label, also after a crash of the
-// host or a change of the lease, is still to come, and so are stored intents.
+// # Identity
+//
+// Each machine has a nonce and each attempt a token; both are in the labels that
+// the broker puts on the instance by the call that makes it. An attempt ends in
+// one of three ways: created, certainly not created, or unknown ([Ambiguous], a
+// time-out, a connection that broke, a crash). An unknown one is neither moved to
+// another zone nor given a new token. What becomes of it, the host's abilities
+// say, the first of these that it has:
+//
+//   - the broker dedupes by token ([Traits]): the same attempt is asked for again
+//   - it can search ([InstanceFinder]), or its listings show labels: the machine's
+//     instance is looked for, and adopted; none is believed at once if reads are
+//     consistent, else after two complete looks VisibilityGrace apart
+//   - neither: the start is given up, and its error says that an instance may be
+//     there. A further try is for a person to ask for
+//
+// The same search precedes a machine's first attempt in a Task's life, so that
+// what a Task has begun before it crashed is found by the next one. A state that
+// is an [IntentStore] has each attempt written down before the broker is asked: a
+// restart then goes on with the very attempt that was open, and starts at once
+// what was never attempted. Without it, and with a broker that has none of the
+// above, a crash between the start and its record costs the instance that was
+// made: nobody can find it again. docs/guarantees.md has the whole grid.
 //
 // # Concurrency
 //

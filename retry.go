@@ -390,7 +390,8 @@ func (e *StartError) Unwrap() error { return e.Cause }
 // Is makes it match ErrStart.
 func (e *StartError) Is(target error) bool { return target == ErrStart }
 
-// Table shows every attempt that is remembered in full, how many others there
+// Table shows every attempt that is remembered in full (its zone, when it ended,
+// its error, and a hint where a person can act), how many others there
 // were, each candidate that did not match where that is the cause, and every
 // zone that was out, a line each, for a person.
 func (e *StartError) Table() string {
@@ -404,7 +405,7 @@ func (e *StartError) Table() string {
 		fmt.Fprintf(&b, "  %d earlier attempts\n", earlier)
 	}
 	for _, a := range e.Attempts {
-		fmt.Fprintf(&b, "  attempt %d  %s  %s  %v\n", a.Attempt, a.At.UTC().Format(time.RFC3339), zoneOrNone(a.Zone), a.Err)
+		fmt.Fprintf(&b, "  attempt %d  %s  %s  %v%s\n", a.Attempt, a.At.UTC().Format(time.RFC3339), zoneOrNone(a.Zone), a.Err, hintText(a.Err))
 	}
 	var none *NoMatchError
 	if errors.As(e.Cause, &none) {
@@ -416,6 +417,29 @@ func (e *StartError) Table() string {
 		fmt.Fprintf(&b, "  %s was out: %s\n", zoneOrNone(x.Zone), x.Reason)
 	}
 	return b.String()
+}
+
+// hints say what a person can do about a marked error; the first that holds.
+var hints = []struct {
+	is   error
+	hint string
+}{
+	{ErrUnauthorized, "check the broker's credentials"},
+	{ErrQuota, "raise the quota, or remove what is not needed"},
+	{ErrOutOfCapacity, "allow more zones, or ask for less"},
+	{ErrRateLimited, "start less at once: Limits.Starts, StartLimiter"},
+	{ErrAlreadyExists, "look for an instance of that machine in the cloud"},
+	{ErrAmbiguous, "look for an instance of that machine in the cloud"},
+	{ErrTimedOut, "look at the broker; LaunchTimeout bounds a start"},
+}
+
+func hintText(err error) string {
+	for _, h := range hints {
+		if errors.Is(err, h.is) {
+			return " (" + h.hint + ")"
+		}
+	}
+	return ""
 }
 
 func zoneOrNone(z ZoneName) string {
