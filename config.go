@@ -308,8 +308,9 @@ type Capability struct {
 	Without string // what the Task does without it
 }
 
-// find resolves every capability once.
-func (o Optional) find(b Broker, s State) (Optional, []Capability) {
+// Find resolves every capability as New does, and says where each was found:
+// for decorators, which must not lose one. Either of b and s may be nil.
+func (o Optional) Find(b Broker, s State) (Optional, []Capability) {
 	var list []Capability
 	brokers, states := chain(b), chain(s)
 	findOne(&list, &o.Zones, "broker", brokers, "starts carry no zone")

@@ -75,7 +75,7 @@ func New(cfg Config) (_ *Task, err error) {
 		startLimiter: cfg.StartLimiter, stopLimiter: cfg.StopLimiter,
 		lease: cfg.Lease, naming: cfg.ProfileNaming, controller: cfg.Controller, tag: cfg.HostTag, random: cfg.Random,
 	}
-	t.host.Optional, t.caps = cfg.Optional.find(cfg.Broker, cfg.State)
+	t.host.Optional, t.caps = cfg.Optional.Find(cfg.Broker, cfg.State)
 	t.calls = &calls{failed: func(err error) { t.post(message{kind: msgObserver, err: err, place: -1}) }}
 	if cfg.Trace != nil {
 		t.calls.trace.Store(&cfg.Trace)

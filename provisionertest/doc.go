@@ -1,4 +1,8 @@
-// Package provisionertest helps to test what is built on package provisioner.
+// Package provisionertest helps to test what is built on package provisioner: a
+// host of your own, and what your program does with one.
+//
+// [TestBroker] and [TestState] check that a host keeps its word, rule by rule;
+// [CheckBroker] and [CheckState] do so outside of tests.
 //
 // A [World] is a cloud and a state in memory: one truth, seen through
 // provisioner.Broker, provisioner.State and every optional ability. It is

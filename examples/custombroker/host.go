@@ -1,7 +1,7 @@
 package main
 
 // This is the file to copy for your own host: a Broker, a State, and nothing
-// else. Its cloud is a shelf with room for three.
+// else. Its cloud is a shelf. main_test.go shows how to prove your own.
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 // shelf is the Broker. All its methods may be called at once: hence the lock.
 type shelf struct {
 	mu    sync.Mutex
+	room  int
 	slots []provisioner.Instance // in use
 	next  int
 }
@@ -49,7 +50,7 @@ func (s *shelf) Start(ctx context.Context, req provisioner.StartRequest) (provis
 			return provisioner.StartResult{Instance: i.ID}, nil
 		}
 	}
-	if len(s.slots) >= 3 {
+	if len(s.slots) >= s.room {
 		return provisioner.StartResult{}, provisioner.Permanent(errors.New("the shelf is full"))
 	}
 	s.next++
@@ -65,6 +66,11 @@ func (s *shelf) Stop(_ context.Context, req provisioner.StopRequest) error {
 	defer s.mu.Unlock()
 	s.slots = slices.DeleteFunc(s.slots, func(i provisioner.Instance) bool { return slices.Contains(req.Instances, i.ID) })
 	return nil
+}
+
+// Traits are promises: by them a Task finds again what a crash has left.
+func (s *shelf) Traits() provisioner.Traits {
+	return provisioner.Traits{DedupesByToken: true, Labels: true, ConsistentReads: true}
 }
 
 // book is the State: your machine records. Its methods may be called at once.
@@ -102,12 +108,13 @@ func (b *book) Machines(_ context.Context, ids ...provisioner.MachineID) ([]prov
 
 // StartInfo tells what machines need that are about to start: constraints,
 // volumes, images, a group. Empty is fine: anywhere, and nothing special.
-func (b *book) StartInfo(_ context.Context, ids ...provisioner.MachineID) ([]provisioner.StartInfoResult, error) {
+func (b *book) StartInfo(ctx context.Context, ids ...provisioner.MachineID) ([]provisioner.StartInfoResult, error) {
+	machines, err := b.Machines(ctx, ids...)
 	var results []provisioner.StartInfoResult
-	for _, id := range ids {
-		results = append(results, provisioner.StartInfoResult{ID: id})
+	for _, m := range machines {
+		results = append(results, provisioner.StartInfoResult{ID: m.ID, Err: m.Err})
 	}
-	return results, nil
+	return results, err
 }
 
 // SetInstance writes down what a machine got, if it has nothing yet. Called

@@ -21,7 +21,7 @@ func main() {
 
 // run makes a Task of the host and lets it look at the machines twice.
 func run(ctx context.Context, out io.Writer) error {
-	cloud := &shelf{slots: []provisioner.Instance{{ID: "slot-0"}}}
+	cloud := &shelf{room: 3, slots: []provisioner.Instance{{ID: "slot-0"}}}
 	records := &book{machines: map[provisioner.MachineID]provisioner.Machine{}}
 	records.put("0", provisioner.Machine{Life: provisioner.Alive, Status: provisioner.StatusPending})
 	records.put("1", provisioner.Machine{Life: provisioner.Alive, Status: provisioner.StatusPending})
