@@ -33,7 +33,7 @@ type able struct {
 // A capability that is added to Optional has its calls counted and traced as
 // well, under the name of its interface and method.
 func TestEveryCapabilityIsObserved(t *testing.T) {
-	o, _ := Optional{}.find(able{}, able{})
+	o, _ := Optional{}.Find(able{}, able{})
 	h := host{Optional: o, broker: able{}, state: able{}, startLimiter: able{}, stopLimiter: able{}}
 	h.observed(&calls{})
 	for _, v := range []any{h.broker, h.state, h.startLimiter, h.stopLimiter} {
