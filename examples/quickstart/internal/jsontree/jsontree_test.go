@@ -44,7 +44,7 @@ func TestErrors(t *testing.T) {
 		{"a comma too many", "{\n\"a\": 1,\n}", "line 3, column 1: invalid character '}' looking for beginning of object key string", false},
 		{"no colon", "{\"a\" 1}", "line 1, column 6: invalid character '1' after object key", false},
 		{"other text", "model: x", "line 1, column 1: invalid character 'm' looking for beginning of value", false},
-		{"too deep", strings.Repeat("[", 20000), "line 1, column 10001: invalid character '[' exceeded max depth", false},
+		{"too deep", strings.Repeat("[", 20000), "line 1, column 10001: exceeded max depth", false},
 	} {
 		t.Run(test.why, func(t *testing.T) {
 			_, _, err := jsontree.Parse([]byte(test.text))
@@ -52,8 +52,9 @@ func TestErrors(t *testing.T) {
 			if !errors.As(err, &e) {
 				t.Fatalf("error %v: want a *jsontree.Error", err)
 			}
-			if e.Error() != test.want || e.Cut != test.cut {
-				t.Errorf("%q, cut short: %v: want %q, %v", e.Error(), e.Cut, test.want, test.cut)
+			text := strings.Replace(e.Error(), "invalid character '[' exceeded", "exceeded", 1) // as Go 1.27 says it
+			if text != test.want || e.Cut != test.cut {
+				t.Errorf("%q, cut short: %v: want %q, %v", text, e.Cut, test.want, test.cut)
 			}
 		})
 	}
