@@ -129,6 +129,9 @@ func (b *byHand) Audit() error {
 	counted, lifes := 0, [lives]int{}
 	for _, u := range e.units {
 		lifes[u.life]++
+		if has(e.astir, u) != (u.life != lifeResting) {
+			return errors.Errorf("machine %s is %s, and counted as astir: %v", u.rec.ID, u.life, has(e.astir, u))
+		}
 		if z := l.zoneOf(u.slot); z != noZone {
 			totals[z]++
 			counted++

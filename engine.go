@@ -3,6 +3,7 @@ package provisioner
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -28,6 +29,8 @@ type engine struct {
 	children map[MachineID][]*unit // containers that wait for their host
 	depths   []int                 // units by depth that a reading has named
 	writing  map[MachineID]*shown  // status slots of forgotten machines that are being written
+	astir    map[*unit]struct{}    // whose life isn't resting
+	dead     map[*unit]struct{}    // whose record says so, and perhaps some others
 	bySlot   []*unit               // nil where a slot is free
 	free     []int32
 	ledger   *ledger
@@ -209,6 +212,7 @@ const (
 func newEngine(cfg engineConfig, p Policy, l Limits) *engine {
 	e := &engine{
 		cfg: cfg, policy: p,
+		astir: map[*unit]struct{}{}, dead: map[*unit]struct{}{},
 		units: map[MachineID]*unit{}, claims: map[InstanceID]*unit{}, children: map[MachineID][]*unit{}, writing: map[MachineID]*shown{},
 		ledger: newLedger(p), cool: newCooldowns(p), reaper: newReaper(),
 		told:  map[EventKind]uint64{},
@@ -302,7 +306,8 @@ func (e *engine) setMode(mode HarvestMode) {
 	if !e.look.loaded {
 		return
 	}
-	for _, u := range e.sortedUnits(func(u *unit) bool { return u.rec.Life == Dead }) {
+	maps.DeleteFunc(e.dead, func(u *unit, _ struct{}) bool { return u.rec.Life != Dead })
+	for _, u := range sortedUnits(e.dead) {
 		e.consider(u)
 	}
 }
@@ -686,7 +691,7 @@ func (e *engine) hush(shutdown bool) {
 	for _, m := range []*moment{&e.look.resync, &e.look.retry, &e.list.retry, &e.zones.retry} {
 		e.agenda.Drop(&m.item)
 	}
-	for _, u := range e.sortedUnits(func(u *unit) bool { return u.life != lifeResting }) {
+	for _, u := range sortedUnits(e.astir) {
 		e.fire(u, evQuiet, nil)
 	}
 	e.batch, e.newStops = nil, nil

@@ -168,7 +168,11 @@ func (e *engine) enter(u *unit, l life) {
 	was := u.life
 	e.lives[was]--
 	e.lives[l]++
-	u.life = l
+	if u.life = l; l == lifeResting {
+		delete(e.astir, u)
+	} else {
+		e.astir[u] = struct{}{}
+	}
 	if was == lifeProfiling {
 		e.freeProfiles(u)
 	}
@@ -210,6 +214,9 @@ var actionEvents = map[ActionKind]lifeEvent{
 // consider decides about one unit and acts.
 func (e *engine) consider(u *unit) {
 	u.drop(flagDirty)
+	if u.rec.Life == Dead {
+		e.dead[u] = struct{}{}
+	}
 	if e.quiet || !e.look.loaded || !u.has(flagKnown) {
 		return
 	}
@@ -423,6 +430,8 @@ func (e *engine) forget(u *unit) {
 	delete(e.units, u.rec.ID)
 	e.bury(u.rec.ID)
 	e.lives[u.life]--
+	delete(e.astir, u)
+	delete(e.dead, u)
 	u.life = lifeResting // what still waits in a lane wants nothing any more
 	e.obscure(u, false)
 	if u.has(flagNamed) {

@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -17,7 +18,7 @@ const maxReads = 16
 
 // slice bounds how many records of a whole reading are applied in one step, so
 // that a large fleet does not hold up what is urgent.
-const slice = 2048
+const slice = 1024
 
 // lookState is where the reading of records and listings stands.
 type lookState struct {
@@ -56,6 +57,7 @@ const (
 	stageApply              // records are taken over, so that all claims are known
 	stageSweep              // machines that are absent are forgotten
 	stageConsider           // and then decided about
+	stageProfiles           // changes of profiles are asked for
 )
 
 func (s *lookState) backlog() bool { return s.stage != stageIdle }
@@ -426,10 +428,16 @@ func (e *engine) workOff() {
 	if e.look.stage == stageIdle || e.quiet {
 		return
 	}
-	if e.look.stage == stageSweep {
+	switch e.look.stage {
+	case stageSweep:
 		if e.findGone() {
 			e.placeSeen()
 			e.look.stage, e.look.at = stageConsider, 0
+		}
+		return
+	case stageProfiles:
+		if e.lookAtProfiles() {
+			e.lookDone()
 		}
 		return
 	}
@@ -451,7 +459,9 @@ func (e *engine) workOff() {
 		e.look.suspects, e.look.suspecting = e.look.suspecting, nil
 		return
 	}
-	e.lookDone()
+	if e.look.stage, e.look.at = stageProfiles, 0; !e.profilesWanted() {
+		e.lookDone()
+	}
 }
 
 func (e *engine) applyWhole(r *MachineResult) {
@@ -502,7 +512,6 @@ func (e *engine) lookDone() {
 			w.applied = true
 		}
 	}
-	e.lookAtProfiles()
 	e.warnZones()
 	e.tellUnknown()
 	e.retryAgain()
@@ -511,15 +520,8 @@ func (e *engine) lookDone() {
 	}
 }
 
-func (e *engine) sortedUnits(want func(*unit) bool) []*unit {
-	var units []*unit
-	for _, u := range e.units {
-		if want(u) {
-			units = append(units, u)
-		}
-	}
-	slices.SortFunc(units, func(a, b *unit) int { return a.rec.ID.Compare(b.rec.ID) })
-	return units
+func sortedUnits(set map[*unit]struct{}) []*unit {
+	return slices.SortedFunc(maps.Keys(set), func(a, b *unit) int { return a.rec.ID.Compare(b.rec.ID) })
 }
 
 // startFleet reads the records once more, and nothing else.

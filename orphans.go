@@ -19,13 +19,18 @@ type Orphan struct {
 
 func (e *engine) orphans() []Orphan {
 	var all []Orphan
-	for _, u := range e.sortedUnits(func(u *unit) bool { return u.start != nil && u.start.made != nil }) {
+	for u := range e.astir {
+		if u.start == nil || u.start.made == nil {
+			continue
+		}
 		made := u.start.made
 		all = append(all, Orphan{made.record.Instance, u.rec.ID, statusText(made.err), made.stop, u.item.At()})
 	}
 	for _, d := range e.dooms() {
 		all = append(all, Orphan{d.instance, d.machine, d.why, d.err, d.next})
 	}
-	slices.SortStableFunc(all, func(a, b Orphan) int { return cmp.Compare(a.Instance, b.Instance) })
+	slices.SortFunc(all, func(a, b Orphan) int {
+		return cmp.Or(cmp.Compare(a.Instance, b.Instance), a.Machine.Compare(b.Machine))
+	})
 	return all
 }

@@ -168,21 +168,24 @@ func (e *engine) changeNamed(u *unit) {
 	e.readChange(u)
 }
 
-// lookAtProfiles asks for the changes of every machine.
-func (e *engine) lookAtProfiles() {
-	if !e.profilesWanted() {
-		return
-	}
-	for _, u := range e.bySlot {
-		if u != nil && u.has(flagKnown) {
+// lookAtProfiles asks for the changes of every machine, a slice of them at a
+// time.
+func (e *engine) lookAtProfiles() (done bool) {
+	end := min(e.look.at+slice, len(e.bySlot))
+	for ; e.look.at < end; e.look.at++ {
+		if u := e.bySlot[e.look.at]; u != nil && u.has(flagKnown) {
 			e.readChange(u)
 		}
+	}
+	if end < len(e.bySlot) {
+		return false
 	}
 	early := slices.SortedFunc(maps.Keys(e.profiles.early), MachineID.Compare)
 	clear(e.profiles.early)
 	for _, id := range early {
 		e.changeNamed(e.unitOf(id))
 	}
+	return true
 }
 
 // readChange wants one machine's change, once, also if asked for twice; while
@@ -204,7 +207,7 @@ func (e *engine) readChange(u *unit) {
 const maxChangeReads = 4
 
 func (e *engine) flushChanges() {
-	if e.quiet || e.clogged(opChanges) {
+	if e.quiet || e.look.stage == stageProfiles || e.clogged(opChanges) {
 		return
 	}
 	for s := &e.profiles; s.reads < maxChangeReads && len(s.apart)+len(s.toRead) > 0; {

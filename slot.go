@@ -92,7 +92,16 @@ func (e *engine) pumpWrites() {
 // dropWrites gives up the statuses that wait for a place, at the end of the
 // grace.
 func (e *engine) dropWrites() {
-	for _, u := range e.sortedUnits(func(u *unit) bool { return u.shown != nil && u.shown.wanted && u.shown.op == nil }) {
+	if e.writes.Waiting() == 0 {
+		return
+	}
+	waiting := map[*unit]struct{}{}
+	for _, u := range e.units {
+		if u.shown != nil && u.shown.wanted && u.shown.op == nil {
+			waiting[u] = struct{}{}
+		}
+	}
+	for _, u := range sortedUnits(waiting) {
 		u.shown.wanted = false
 		e.tell(Event{Kind: EventStatusFailed, Machine: u.rec.ID, Text: u.shown.want.Text, Err: errShutdown})
 		e.endShow(u)

@@ -13,14 +13,12 @@ import (
 // doing is what the engine is doing about every machine that does not rest.
 func (e *engine) doing() map[MachineID]Doing {
 	doing := map[MachineID]Doing{}
-	for id, u := range e.units {
-		if u.life != lifeResting {
-			d := Doing{Phase: lifePhases[u.life]}
-			if u.start != nil {
-				d.Zone = e.ledger.name(e.ledger.zoneOf(u.slot))
-			}
-			doing[id] = d
+	for u := range e.astir {
+		d := Doing{Phase: lifePhases[u.life]}
+		if u.start != nil {
+			d.Zone = e.ledger.name(e.ledger.zoneOf(u.slot))
 		}
+		doing[u.rec.ID] = d
 	}
 	return doing
 }
