@@ -239,6 +239,31 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
+// Every direct requirement, of nested modules too, is in NOTICE with its licence
+// and the reason why it is there.
+func TestNoticeNamesEveryDependency(t *testing.T) {
+	text, err := os.ReadFile("NOTICE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct := regexp.MustCompile(`(?m)^(?:\t|require )(\S+) v\S+$`) // an indirect one has a comment
+	walk(t, func(name string) {
+		if filepath.Base(name) != "go.mod" {
+			return
+		}
+		mod, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range direct.FindAllSubmatch(mod, -1) {
+			named := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(string(m[1])) + ` +\S`)
+			if !strings.HasPrefix(string(m[1]), modulePath) && !named.Match(text) {
+				t.Errorf("%s requires %s: name it in NOTICE, with its licence and why it is there", name, m[1])
+			}
+		}
+	})
+}
+
 type goMod struct {
 	Module, Go string
 	Require    []string // without versions, sorted
