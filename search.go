@@ -142,7 +142,7 @@ func (e *engine) elsewhere(u *unit, failed []ZoneName) bool {
 // look notes a look, complete or not, that has shown none of the machine's.
 func (s *start) look(e *engine, complete bool, began sight) {
 	switch {
-	case !complete || began.op <= s.since || began.op <= e.census.seen[s.history.Machine].op:
+	case !complete || began.op <= s.since || began.op == s.looked.op || began.op <= e.census.seen[s.history.Machine].op:
 	case e.cfg.consistent || s.once:
 		s.none = true
 	case s.looked.op == 0 || began.at.Before(s.looked.at):
