@@ -31,10 +31,7 @@ func decideProfile(m Machine, c ProfileChange, supported bool) (word string, err
 	if err := Classify(m).Err; err != nil {
 		return "", err
 	}
-	switch {
-	case m.Unread.Has(FieldInstance):
-		return "", errors.Errorf("machine %s: its instance could not be read", m.ID)
-	case m.Instance == "", c.Old == "" && c.Profile == nil:
+	if m.Instance == "" || c.Old == "" && c.Profile == nil {
 		return ProfileNotRequired, nil // LX7
 	}
 	return "", nil
@@ -64,7 +61,7 @@ func (c ProfileChange) String() string {
 }
 
 // first says whether this is the first profile of a subordinate (LX5).
-func (c ProfileChange) first() bool { return c.Subordinate && c.Old == "" && c.Profile != nil }
+func (c ProfileChange) first() bool { return c.Subordinate && c.Old == "" }
 
 // names are the profiles that must not be changed elsewhere meanwhile.
 func (c ProfileChange) names() []string {
@@ -326,8 +323,7 @@ func (c *changesAgain) due(e *engine) {
 // changeIs: the change of a machine is known, and its record is that of now.
 func (e *engine) changeIs(u *unit, r *changeRead) {
 	c, err := r.change.Change, r.check()
-	gone := r.record != nil && errors.Is(r.record.Err, errors.NotFound)
-	if gone || errors.Is(err, errors.NotFound) || err == nil && ProfileTerminal(c.Status) {
+	if errors.Is(err, errors.NotFound) || err == nil && ProfileTerminal(c.Status) {
 		e.dropProfile(u)
 		return
 	}
@@ -352,7 +348,7 @@ func (e *engine) changeIs(u *unit, r *changeRead) {
 		p.again = true // the profiles that it starts with may have been read before the change
 	case word != "":
 		e.agenda.Drop(&p.item)
-		p.word = word
+		p.word, p.err = word, nil
 		p.doc = e.beginDocument(u)
 		e.profiles.writes++
 	case p.item.On(): // it is tried again in its time
@@ -474,7 +470,9 @@ func (u *unit) waitsFor(profile string) bool {
 func profiled(e *engine, u *unit, m *message) {
 	p, err := u.profile, m.err
 	recording := m.op.phase == phaseRecord
-	e.freeProfiles(u)
+	if m.op.kind == opProfile {
+		e.freeProfiles(u)
+	}
 	switch {
 	case m.op.kind == opDocument:
 		e.documentEnded(u, err)
@@ -482,7 +480,6 @@ func profiled(e *engine, u *unit, m *message) {
 	case err == nil:
 		p.walk, p.tries, p.err = Walk{}, 0, nil
 		e.tell(Event{Kind: EventProfileChanged, Machine: u.rec.ID, Instance: u.rec.Instance, Text: p.change.String()})
-		e.settled(u, Result{Kind: ActionProfile, Instance: u.rec.Instance, Reason: p.change.String()})
 		if p.word = ProfileSuccess; p.change.first() {
 			p.word = "" // LX5
 			e.writeDocument(u)
@@ -493,12 +490,12 @@ func profiled(e *engine, u *unit, m *message) {
 		p.again = true
 		e.leaveProfile(u)
 	case !recording && unsupported(err):
-		p.word = ProfileNotSupported // LX6
+		p.word, p.err = ProfileNotSupported, nil // LX6
 		e.writeDocument(u)
 	case recording && errors.Is(err, errors.NotFound):
 		e.profileGone(u)
 		e.leaveProfile(u)
-	case errors.Is(err, ErrLeaseLost), recording && (p.change.first() || !errors.Is(err, errors.NotValid)):
+	case recording && (p.change.first() || !errors.Is(err, errors.NotValid)):
 		e.profileUnreached(u, err) // LX5
 		e.leaveProfile(u)
 	default:
@@ -533,7 +530,6 @@ func (e *engine) profileFailed(u *unit, err error) {
 	p := u.profile
 	p.err, p.word = err, profileError+statusText(err)
 	e.tell(Event{Kind: EventProfileFailed, Machine: u.rec.ID, Instance: u.rec.Instance, Text: p.change.String(), Err: err})
-	e.settled(u, Result{Kind: ActionProfile, Instance: u.rec.Instance, Reason: "its profiles could not be changed", Err: err})
 	e.showProfile(u, err)
 }
 
@@ -613,19 +609,30 @@ func (e *engine) documentEnded(u *unit, err error) {
 	switch {
 	case errors.Is(err, errors.NotFound):
 		e.profileGone(u)
-	case err != nil && e.quiet:
 	case err != nil:
 		e.profileUnreached(u, errors.Annotate(err, "writing what has become of it"))
 	default:
 		if p.word == ProfileNotRequired || p.word == ProfileNotSupported {
 			e.tell(Event{Kind: EventProfileLeft, Machine: u.rec.ID, Instance: u.rec.Instance, Text: p.word})
 		}
+		e.settled(u, Result{Kind: ActionProfile, Instance: u.rec.Instance, Reason: p.outcome(), Err: p.err})
 		again := p.again
 		e.dropProfile(u)
 		if again {
 			u.profile = &profiling{unit: u, again: true}
 		}
 	}
+}
+
+// outcome says what has become of a change.
+func (p *profiling) outcome() string {
+	switch {
+	case p.err != nil:
+		return "its profiles could not be changed"
+	case p.word == ProfileNotRequired || p.word == ProfileNotSupported:
+		return "profiles: " + p.word
+	}
+	return p.change.String()
 }
 
 // leaveProfile ends the operation. What came meanwhile is looked at now.

@@ -34,10 +34,12 @@ func (e *epochs) note(what string, epoch uint64) {
 type epochBroker struct {
 	*provisionertest.Broker
 	*epochs
+	meanwhile func()
 }
 
 func (b epochBroker) ChangeProfile(ctx context.Context, req provisioner.ProfileChangeRequest) ([]string, error) {
 	b.note("change", req.Epoch)
+	b.meanwhile()
 	return b.Broker.ChangeProfile(ctx, req)
 }
 
@@ -65,12 +67,13 @@ func (s epochState) RemoveProfileChange(ctx context.Context, req provisioner.Rem
 // nothing is written.
 func TestProfilesUnderLease(t *testing.T) {
 	for _, c := range []struct {
-		why  string
-		lost bool
-		want map[string]uint64
+		why             string
+		lost, meanwhile bool
+		want            map[string]uint64
 	}{
-		{"the lease is held", false, map[string]uint64{"change": 2, "record": 2, "document": 2, "removal": 2}},
-		{"the lease is lost", true, map[string]uint64{}},
+		{"the lease is held", false, false, map[string]uint64{"change": 2, "record": 2, "document": 2, "removal": 2}},
+		{"the lease is lost", true, false, map[string]uint64{}},
+		{"the lease is lost while the profiles are changed", false, true, map[string]uint64{"change": 2}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := fleetOf(t, reliable, 0, 1)
@@ -87,7 +90,11 @@ func TestProfilesUnderLease(t *testing.T) {
 			}
 			seen := &epochs{seen: map[string]uint64{}}
 			cfg := configOf(w, nil)
-			cfg.Broker, cfg.State = epochBroker{w.Broker(), seen}, epochState{w.State(), seen}
+			cfg.Broker, cfg.State = epochBroker{w.Broker(), seen, func() {
+				if c.meanwhile {
+					lease.Drop()
+				}
+			}}, epochState{w.State(), seen}
 			cfg.Lease = unlost{lease}
 			stop := start(t, newTask(t, cfg))
 			pass(time.Minute)
@@ -168,6 +175,84 @@ func TestProfileChangesWithoutState(t *testing.T) {
 		stopCleanly(t, w, stop)
 		if len(told) != 1 || !errors.Is(told[0], errors.NotSupported) {
 			t.Errorf("told of %v, want one NotSupported error", told)
+		}
+	})
+}
+
+// LC8: a look at a fleet that is cut short while changes wait to be read leaves
+// none behind: an applied plan makes none, the next look all of them.
+func TestProfileReadingsCutShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := provisionertest.New(reliable)
+		for n := range 3000 {
+			id := provisioner.MachineID(fmt.Sprint(n))
+			must(t, w.Add(provisioner.Machine{ID: id, Life: provisioner.Alive, Instance: provisioner.InstanceID("i-" + id)}))
+			if n%100 == 0 {
+				must(t, w.SetProfileChange(provisioner.ProfileChange{Machine: id, Profile: &provisioner.Profile{Name: fmt.Sprintf("juju-m-a-%d", n)}}))
+			}
+		}
+		must(t, w.Inject(provisionertest.Fault{Call: provisionertest.CallProfiles, Count: 4, What: provisionertest.TroubleHang}))
+		task := newTask(t, configOf(w, nil))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if _, err := task.Reconcile(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the first look ended with %v", err)
+		}
+		must(t, w.AddPending("3000"))
+		plan, err := task.Plan(t.Context())
+		must(t, err)
+		if report, err := task.Apply(t.Context(), plan); err != nil || len(report.Results) != 1 {
+			t.Errorf("an applied plan is not about profiles: %v %v", report, err)
+		}
+		for _, m := range w.Machines() {
+			if c := w.ProfileChange(m.ID); c.Status != "" {
+				t.Errorf("an applied plan is not about profiles: machine %s has the word %q", m.ID, c.Status)
+			}
+		}
+		if report, err := task.Reconcile(t.Context()); err != nil || len(report.Errs()) > 0 {
+			t.Errorf("%v %v", report.Errs(), err)
+		}
+		for _, m := range w.Machines() {
+			if c := w.ProfileChange(m.ID); c.Machine != "" && c.Status != provisioner.ProfileSuccess {
+				t.Errorf("machine %s has the word %q", m.ID, c.Status)
+			}
+		}
+	})
+}
+
+// confusedState gives one machine the change of another.
+type confusedState struct{ *provisionertest.State }
+
+func (s confusedState) ProfileChanges(ctx context.Context, ids ...provisioner.MachineID) ([]provisioner.ProfileChangeResult, error) {
+	results, err := s.State.ProfileChanges(ctx, ids...)
+	for i := range results {
+		if results[i].ID == "0" {
+			results[i].Change.Machine = "1"
+		}
+	}
+	return results, err
+}
+
+// LD2: a change that is another machine's is an error of that machine, and is not
+// made.
+func TestProfileChangeOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := provisionertest.New(reliable)
+		for _, id := range []provisioner.MachineID{"0", "1"} {
+			must(t, w.Add(provisioner.Machine{ID: id, Life: provisioner.Alive, Instance: provisioner.InstanceID("i-" + id)}))
+			must(t, w.SetProfileChange(provisioner.ProfileChange{Machine: id, Profile: &provisioner.Profile{Name: "juju-m-a-1"}}))
+		}
+		cfg := configOf(w, nil)
+		cfg.State = confusedState{w.State()}
+		report, err := newTask(t, cfg).Reconcile(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		if errs := report.Errs(); len(errs) != 1 || errs[0].Machine != "0" || !errors.Is(errs[0].Err, errors.NotValid) {
+			t.Errorf("%v", errs)
+		}
+		if got := []string{w.ProfileChange("0").Status, w.ProfileChange("1").Status}; got[0] != "" || got[1] != provisioner.ProfileSuccess {
+			t.Errorf("words: %q", got)
 		}
 	})
 }

@@ -97,7 +97,7 @@ func (e *engine) plannedZone(id MachineID) ZoneName {
 // unless it was given up before: it is tried again for ever.
 func (e *engine) begun(u *unit) {
 	for _, w := range e.watch {
-		if _, given := w.given[u]; w.began && !given && w.covers(u) && (w.gate == nil || u.life != lifeProfiling) {
+		if _, given := w.given[u]; w.began && !given && w.covers(u) {
 			w.open[u] = struct{}{}
 			if w.gate != nil {
 				w.acted[u] = true
@@ -122,7 +122,7 @@ func (e *engine) settled(u *unit, r Result) {
 		_, open := w.open[u]
 		at, given := w.given[u]
 		switch {
-		case !w.covers(u) || w.gate != nil && r.Kind == ActionProfile || !open && !given && !(w.began && r.Err != nil):
+		case !w.covers(u) || !open && !given && !(w.began && r.Err != nil):
 			continue
 		case given:
 			w.report.Results[at] = r

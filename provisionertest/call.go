@@ -77,7 +77,7 @@ type call struct {
 	zone      provisioner.ZoneName
 	instance  provisioner.InstanceID
 	instances []provisioner.InstanceID
-	profiles  []string // that are being changed; "" for none
+	profiles  []string // that are being changed, "" for none; or the id of a change
 	epoch     uint64
 	detail    func() string // the rest of its text; nil: none
 

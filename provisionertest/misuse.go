@@ -78,7 +78,7 @@ func (w *World) exclusive(c *call) []string {
 	case CallStatus:
 		return []string{"the status of machine " + string(c.machine)}
 	case CallProfileStatus, CallRemoveProfile:
-		return []string{"the profile change of machine " + string(c.machine)}
+		return []string{fmt.Sprintf("profile change %q of machine %s", c.profiles, c.machine)}
 	case CallChangeProfile:
 		locks := []string{"machine " + string(c.machine)}
 		for _, name := range c.profiles {

@@ -318,7 +318,7 @@ func (s *State) SetProfiles(ctx context.Context, rec provisioner.ProfileRecord) 
 
 // SetProfileStatus implements provisioner.ProfileState.
 func (s *State) SetProfileStatus(ctx context.Context, u provisioner.ProfileStatusUpdate) error {
-	c := call{kind: CallProfileStatus, machine: u.Machine, epoch: u.Epoch, detail: func() string { return fmt.Sprintf("%q", u.Status) }}
+	c := call{kind: CallProfileStatus, machine: u.Machine, epoch: u.Epoch, profiles: []string{u.Change}, detail: func() string { return fmt.Sprintf("%q", u.Status) }}
 	_, err := do(ctx, s.w, &c, showNone, func() (none, error) {
 		change, err := s.w.profileChange(u.Machine)
 		if err == nil && change.ID != u.Change {
@@ -334,7 +334,7 @@ func (s *State) SetProfileStatus(ctx context.Context, u provisioner.ProfileStatu
 
 // RemoveProfileChange implements provisioner.ProfileState.
 func (s *State) RemoveProfileChange(ctx context.Context, req provisioner.Removal) error {
-	c := call{kind: CallRemoveProfile, machine: req.Machine, epoch: req.Epoch}
+	c := call{kind: CallRemoveProfile, machine: req.Machine, epoch: req.Epoch, profiles: []string{req.Change}}
 	_, err := do(ctx, s.w, &c, showNone, func() (none, error) {
 		if m := s.w.machine(req.Machine); m != nil && m.change != nil && m.change.ID == req.Change {
 			m.change = nil
