@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -118,6 +119,7 @@ func BenchmarkOneChange(b *testing.B) {
 			done := make(chan error)
 			go func() { done <- task.Run(ctx) }()
 			changes <- nil
+			<-state.asked // a Task that nobody drives yet is idle
 			if _, err := task.Idle(ctx); err != nil {
 				b.Fatal(err)
 			}
@@ -159,10 +161,12 @@ type readState struct {
 	byID  map[provisioner.MachineID]int
 	reads atomic.Int64
 	read  func(n int)
+	asked chan struct{} // closed once the fleet is read
+	once  sync.Once
 }
 
 func newReadState(machines int) *readState {
-	s := &readState{byID: map[provisioner.MachineID]int{}, read: func(int) {}}
+	s := &readState{byID: map[provisioner.MachineID]int{}, read: func(int) {}, asked: make(chan struct{})}
 	for i := range machines {
 		id := provisioner.MachineID(fmt.Sprint(i))
 		s.ids = append(s.ids, id)
@@ -173,7 +177,10 @@ func newReadState(machines int) *readState {
 	return s
 }
 
-func (s *readState) Fleet(context.Context) ([]provisioner.MachineResult, error) { return s.fleet, nil }
+func (s *readState) Fleet(context.Context) ([]provisioner.MachineResult, error) {
+	s.once.Do(func() { close(s.asked) })
+	return s.fleet, nil
+}
 
 func (s *readState) Machines(_ context.Context, ids ...provisioner.MachineID) ([]provisioner.MachineResult, error) {
 	results := make([]provisioner.MachineResult, len(ids))
