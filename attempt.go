@@ -441,10 +441,13 @@ func removed(e *engine, u *unit, m *message) {
 	}
 	e.tell(Event{Kind: EventRemoved, Machine: u.rec.ID})
 	e.settled(u, Result{Kind: ActionRemove, Instance: instance, Reason: "its record is removed"})
-	if u.seq = e.seq; instance == "" && e.cfg.labels {
-		e.reaper.bare[u.rec.ID] = e.now.Add(lingers)
-	}
+	u.seq = e.seq
+	bare := instance == "" && e.cfg.searches()
+	begun := bare && !u.has(flagFresh|flagLooked) // an earlier Task may have
 	e.forget(u)
+	if bare {
+		e.bareRemoved(u.rec.ID, begun)
+	}
 }
 
 func queueUpkeep(e *engine, u *unit, _ *message) {

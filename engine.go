@@ -225,6 +225,7 @@ func newEngine(cfg engineConfig, p Policy, l Limits) *engine {
 	e.look.retry.do = (*engine).startLook
 	e.list.retry.do = (*engine).readListing
 	e.zones.retry.do = (*engine).readZones
+	e.census.again.do = (*engine).censusAgain
 	return e
 }
 
@@ -688,7 +689,7 @@ func (e *engine) hush(shutdown bool) {
 	e.look.apart, e.look.toRead = nil, nil
 	e.hushChanges()
 	e.look.stage, e.look.results, e.look.wanted = stageIdle, nil, false
-	for _, m := range []*moment{&e.look.resync, &e.look.retry, &e.list.retry, &e.zones.retry} {
+	for _, m := range []*moment{&e.look.resync, &e.look.retry, &e.list.retry, &e.zones.retry, &e.census.again} {
 		e.agenda.Drop(&m.item)
 	}
 	for _, u := range sortedUnits(e.astir) {

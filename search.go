@@ -27,6 +27,8 @@ type census struct {
 	machines    map[MachineID][]Instance // of the last one
 	seen        map[MachineID]sight      // the last one that had any, of those in doubt
 	waiting     []*unit                  // for the next listing
+	again       moment                   // one more look, for what shows late of machines that were removed
+	bare        time.Time                // when that is late enough for the last of them
 }
 
 // searches says whether instances can be looked for at all.
@@ -381,6 +383,29 @@ func (e *engine) undoFound(u *unit, found []Instance) {
 func (e *engine) adopted(u *unit, surplus []Instance) {
 	for _, i := range surplus {
 		e.doom(i.ID, u.rec.ID, "machine "+string(u.rec.ID)+" has another instance, "+string(u.rec.Instance))
+	}
+}
+
+// bareRemoved: the record of a machine without an instance is gone. Whether an
+// earlier Task has made one for it shows now, or, where reads are late, in one
+// more look.
+func (e *engine) bareRemoved(id MachineID, begun bool) {
+	e.reaper.bare[id] = e.now.Add(max(lingers, 2*e.cfg.visibility))
+	e.nobodys()
+	if !begun || e.cfg.consistent || e.quiet {
+		return
+	}
+	c := &e.census
+	if c.bare = e.now.Add(e.cfg.visibility); !c.again.item.On() {
+		e.at(&c.again, c.bare)
+	}
+}
+
+// censusAgain looks for what has been made for machines that were removed.
+func (e *engine) censusAgain() {
+	e.readCensus()
+	if c := &e.census; c.bare.After(e.now) {
+		e.at(&c.again, c.bare)
 	}
 }
 
