@@ -234,6 +234,17 @@ type scripted struct {
 	matched, hits int
 }
 
+// strikes counts a call that matches, and says whether it is hit.
+func (f *scripted) strikes() bool {
+	f.matched++
+	first := max(f.Nth, 1)
+	if f.matched < first || f.Count != Always && f.matched >= first+max(f.Count, 1) {
+		return false
+	}
+	f.hits++
+	return true
+}
+
 // hit finds the faults that hit a call, and counts.
 func (w *World) hit(c *call) []*scripted {
 	var hits []*scripted
@@ -241,10 +252,7 @@ func (w *World) hit(c *call) []*scripted {
 		if !w.concerns(f.Fault, c) {
 			continue
 		}
-		f.matched++
-		first := max(f.Nth, 1)
-		if f.matched >= first && (f.Count == Always || f.matched < first+max(f.Count, 1)) {
-			f.hits++
+		if f.strikes() {
 			hits = append(hits, f)
 		}
 	}

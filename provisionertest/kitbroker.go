@@ -54,7 +54,7 @@ var brokerRules = []rule{
 
 	{Rule{"ended-context", "Every call returns soon when its context has ended before.", nil},
 		normal, checkEndedContext},
-	{Rule{"cancelled-context", "Every call returns soon when its context ends meanwhile; a start that is cut off so has an error, or an instance that can be found.", []string{"Traits.Labels"}},
+	{Rule{"cancelled-context", "Every call returns soon when its context ends meanwhile; of a start that is cut off so comes nothing, or an instance with its labels, and nothing later from a broker that promises consistent reads.", []string{"Traits.Labels"}},
 		normal, checkCancelledContext},
 	{Rule{"concurrent-calls", "Every method may be called from several goroutines at once; a Task does so.", nil},
 		normal, checkConcurrentCalls},
@@ -75,9 +75,9 @@ var brokerRules = []rule{
 		normal, checkDerivedZones},
 	{Rule{"derive-without-effect", "DeriveZones starts nothing: it is asked in a plan as well.", []string{"ZoneDeriver", "Traits.Labels"}},
 		normal, checkDeriveWithoutEffect},
-	{Rule{"find-by-label", "FindInstances gives the instances whose labels equal every field that is asked for, and no others.", []string{"InstanceFinder", "Traits.Labels"}},
+	{Rule{"find-by-label", "FindInstances gives the instances whose labels equal every field that is asked for, and no others.", []string{"InstanceFinder"}},
 		normal, checkFindByLabel},
-	{Rule{"find-not-behind", "FindInstances sees an instance as soon as Instances does.", []string{"InstanceFinder", "Traits.Labels"}},
+	{Rule{"find-not-behind", "FindInstances sees an instance as soon as Instances does.", []string{"InstanceFinder"}},
 		normal, checkFindNotBehind},
 	{Rule{"maintain-repeats", "Maintain may be called for a running instance again and again.", []string{"Maintainer"}},
 		normal, checkMaintain},
@@ -291,13 +291,29 @@ func checkCancelledContext(p *probe) {
 	if made {
 		return
 	}
-	// What has come of it may be listed now, or later: it is looked for at the
-	// end. What is listed must say whose it is.
+	// What has come of it is looked for at the end. Where reads are consistent
+	// it is there by now, or never.
+	came := p.cameOf(req)
+	if !p.traits.ConsistentReads {
+		return
+	}
+	p.sleep(p.Soon)
+	if later := p.cameOf(req); len(later) > len(came) {
+		p.fail("Start was cut off and had ended, and %s came of it later", later[0])
+	}
+}
+
+// cameOf are the instances that have come of a request.
+func (p *probe) cameOf(req provisioner.StartRequest) (ids []provisioner.InstanceID) {
 	for _, i := range p.list().Instances {
-		if i.Labels.Machine == req.Machine && i.Labels != req.Labels {
-			p.fail("%s came of a start that was cut off, and is listed with the labels %+v: want %+v", i.ID, i.Labels, req.Labels)
+		if i.Labels.Machine != req.Machine || i.Labels.Controller != p.Controller || i.State == provisioner.InstanceTerminated {
+			continue
+		}
+		if ids = append(ids, i.ID); i.Labels != req.Labels {
+			p.fail("%s came of a start that failed, and is listed with the labels %+v: want %+v", i.ID, i.Labels, req.Labels)
 		}
 	}
+	return ids
 }
 
 // startCutOff starts a machine with a context that ends, and says whether it
@@ -816,11 +832,9 @@ func (p *probe) leftNothing(what string, req provisioner.StartRequest, err error
 // none says that something lives that has the labels of a request. Where reads
 // are late, it may be seen at the end only.
 func (p *probe) none(what string, req provisioner.StartRequest) {
-	for _, i := range p.list().Instances {
-		if i.Labels.Machine == req.Machine && i.Labels.Controller == p.Controller && i.State != provisioner.InstanceTerminated {
-			p.note(i.ID)
-			p.fail("%s has made %s", what, i.ID)
-		}
+	if came := p.cameOf(req); came != nil {
+		p.note(came[0])
+		p.fail("%s has made %s", what, came[0])
 	}
 }
 

@@ -295,6 +295,27 @@ func badBrokers() map[string]*badBroker {
 			}
 			return b.Broker.Start(context.WithoutCancel(ctx), req)
 		}},
+		"cancelled-context 2": {start: func(b *badBroker, ctx bg, req startReq) (startRes, error) {
+			if ctx.Err() != nil {
+				return startRes{}, ctx.Err()
+			}
+			type answer struct {
+				startRes
+				error
+			}
+			made := make(chan answer, 1)
+			go func() {
+				time.Sleep(time.Second)                                   // in a bubble
+				r, err := b.Broker.Start(context.WithoutCancel(ctx), req) // goes on without its caller
+				made <- answer{r, err}
+			}()
+			select {
+			case a := <-made:
+				return a.startRes, a.error
+			case <-ctx.Done():
+				return startRes{}, ctx.Err()
+			}
+		}},
 		"concurrent-calls": {list: func(b *badBroker, ctx bg) (listing, error) {
 			b.mu.Lock()
 			was := b.busy

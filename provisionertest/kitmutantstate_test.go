@@ -465,6 +465,14 @@ func badStates() map[string]*badState {
 			}
 			return err
 		}},
+		"intent-swapped 2": {swap: func(s *badState, ctx bg, old, next intent) error {
+			for _, i := range []*intent{&old, &next} {
+				if i.Attempt == 0 {
+					*i = intent{Machine: i.Machine} // no attempt, no intent
+				}
+			}
+			return s.State.SwapIntent(ctx, old, next)
+		}},
 		"intent-stale": {swap: func(s *badState, ctx bg, old, next intent) error {
 			err := s.State.SwapIntent(ctx, old, next)
 			if errors.Is(err, errors.AlreadyExists) && old.Token == "another" {

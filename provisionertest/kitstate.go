@@ -638,11 +638,7 @@ func (p *probe) swap(old, next provisioner.Intent) error {
 func (p *probe) stored(id provisioner.MachineID, want provisioner.Intent) {
 	r := p.intents(id)[id]
 	p.must(r.Err, "Intents: machine %s", id)
-	got := r.Intent
-	if want.Attempt == 0 && got.Attempt == 0 {
-		return
-	}
-	if !sameIntent(got, want) {
+	if got := r.Intent; !sameIntent(got, want) {
 		p.fail("the stored intent of machine %s is %+v: want %+v", id, got, want)
 	}
 }
@@ -664,8 +660,9 @@ func checkIntents(p *probe) {
 func checkSwapIntent(p *probe) {
 	id := p.machine()
 	none := provisioner.Intent{Machine: id}
+	idle := provisioner.Intent{Machine: id, Nonce: "kit:nonce", Epoch: 7} // no attempt is open, and the machine has its nonce
 	one, two := p.intent(id, 1), p.intent(id, 2)
-	for _, step := range []struct{ old, next provisioner.Intent }{{none, one}, {one, two}, {two, none}, {none, one}} {
+	for _, step := range []struct{ old, next provisioner.Intent }{{none, one}, {one, two}, {two, idle}, {idle, one}, {one, none}, {none, one}} {
 		p.must(p.swap(step.old, step.next), "SwapIntent of machine %s from %s to %s", id, showIntent(step.old), showIntent(step.next))
 		p.stored(id, step.next)
 	}
