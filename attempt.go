@@ -77,6 +77,7 @@ func (e *engine) started(u *unit, r InstanceRecord) {
 	e.show(u, StatusUpdate{InstanceStatus: InstanceRunning}, showFinal)
 	e.unclaim(u)
 	u.rec.Instance, u.rec.Zone = r.Instance, r.Zone
+	u.listed, u.missed = true, 0
 	e.claim(u)
 	u.seq = e.seq + 1
 	e.seq++
@@ -293,6 +294,17 @@ func undo(e *engine, u *unit, _ *message) {
 // spokenFor is why an instance that was made for a machine, and that its record
 // does not have, must not be stopped all the same (HV3, HV4, HV5), or "".
 func (e *engine) spokenFor(id InstanceID) string {
+	if why := e.recorded(id); why != "" {
+		return why
+	}
+	if left, ok := e.reaper.spared[id]; ok {
+		return "was left running when its record was removed (" + left.fate.String() + ")"
+	}
+	return ""
+}
+
+// recorded is whose record holds an instance, or "".
+func (e *engine) recorded(id InstanceID) string {
 	if owner := e.claims[id]; owner != nil {
 		return "is in the record of machine " + string(owner.rec.ID)
 	}
@@ -300,9 +312,6 @@ func (e *engine) spokenFor(id InstanceID) string {
 		if m.Instance == id {
 			return "is in the record of machine " + string(m.ID) + ", which is at fault"
 		}
-	}
-	if fate, ok := e.reaper.spared[id]; ok {
-		return "was left running when its record was removed (" + fate.String() + ")"
 	}
 	return ""
 }
@@ -376,21 +385,44 @@ func stop(e *engine, u *unit, _ *message) {
 		e.rest(u)
 		return
 	}
+	if why := e.dark(); why != "" {
+		e.stops.Done("")
+		e.stopFailed(u, u.rec.Instance, errors.WithType(errors.New(why), ErrHeld))
+		return
+	}
+	if e.cfg.asks {
+		u.op = e.askFirst(StopNotice{Instance: u.rec.Instance, Machine: u.rec.ID, Reason: "dead"})
+		u.op.unit = u
+		e.begin(u.op)
+		return
+	}
+	e.stopNow(u)
+}
+
+func (e *engine) stopNow(u *unit) {
 	e.tell(Event{Kind: EventStopping, Machine: u.rec.ID, Instance: u.rec.Instance})
 	e.beginStop(u, u.rec.Instance)
 }
 
+func (e *engine) stopFailed(u *unit, id InstanceID, err error) {
+	next := e.wake(u, e.backoff(&u.tries))
+	e.tell(Event{Kind: EventStopFailed, Machine: u.rec.ID, Instance: id, Err: err, Next: next})
+	e.settled(u, Result{Kind: ActionStop, Instance: id, Reason: "its instance could not be stopped", Err: err})
+	u.failed = err
+	if e.quiet {
+		e.enter(u, lifeResting)
+	}
+}
+
 func stopped(e *engine, u *unit, m *message) {
+	if m.op.kind == opAsk {
+		stopAllowed(e, u, m)
+		return
+	}
 	req := m.op.req.(StopRequest)
 	id := req.Instances[0]
 	if err := stopFailure(m.err, id); err != nil {
-		next := e.wake(u, e.backoff(&u.tries))
-		e.tell(Event{Kind: EventStopFailed, Machine: u.rec.ID, Instance: id, Err: err, Next: next})
-		e.settled(u, Result{Kind: ActionStop, Instance: id, Reason: "its instance could not be stopped", Err: err})
-		u.failed = err
-		if e.quiet {
-			e.enter(u, lifeResting)
-		}
+		e.stopFailed(u, id, err)
 		return
 	}
 	u.tries, u.failed = 0, nil
@@ -405,6 +437,22 @@ func stopped(e *engine, u *unit, m *message) {
 	e.rest(u)
 }
 
+// stopAllowed: the host was asked, which may have taken long, so it is decided
+// anew. Whatever it could not do delays the stop.
+func stopAllowed(e *engine, u *unit, m *message) {
+	switch err := e.askedFirst(m); {
+	case e.quiet:
+		e.enter(u, lifeResting)
+	case err != nil:
+		e.stopFailed(u, u.rec.Instance, err)
+	case e.anew(u).Kind != ActionStop || m.op.req.(StopNotice).Instance != u.rec.Instance || e.dark() != "":
+		e.rest(u)
+	default:
+		m.op.lane = nil // its place is the stop's now
+		e.stopNow(u)
+	}
+}
+
 func queueRemove(e *engine, u *unit, _ *message) {
 	e.enter(u, lifeRemoving)
 	e.removals.Push("", u)
@@ -414,6 +462,7 @@ func queueRemove(e *engine, u *unit, _ *message) {
 type removalCall struct {
 	machine    MachineID
 	ensureDead bool
+	spared     *Spared // to be remembered first
 }
 
 func remove(e *engine, u *unit, _ *message) {
@@ -423,7 +472,7 @@ func remove(e *engine, u *unit, _ *message) {
 		e.rest(u)
 		return
 	}
-	u.op = &op{kind: opRemove, unit: u, lane: &e.removals, req: removalCall{u.rec.ID, a.EnsureDead}}
+	u.op = &op{kind: opRemove, unit: u, lane: &e.removals, req: removalCall{u.rec.ID, a.EnsureDead, e.toSpare(u, a)}}
 	e.begin(u.op)
 }
 

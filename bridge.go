@@ -71,9 +71,12 @@ func (b *byHand) opOf(o *op, r *running) bridge.Op {
 	}
 	switch req := o.req.(type) {
 	case startCall:
-		x.Zone = string(req.request.Zone)
+		x.Zone, x.Again = string(req.request.Zone), o.unit.start.open
 	case StopRequest:
 		x.Instance, x.Undo = string(req.Instances[0]), o.undoes()
+		if o.doomed != nil {
+			x.Undo, x.Reap = o.doomed.kind == doomSurplus, o.doomed.kind == doomUnknown
+		}
 	case StatusUpdate:
 		x.Error = req.Status == StatusError || req.InstanceStatus == InstanceProvisioningError
 	}
@@ -84,7 +87,7 @@ func (b *byHand) opOf(o *op, r *running) bridge.Op {
 func (b *byHand) Next() (time.Time, bool) { return b.e.next() }
 
 // Backlog says whether Step has more to do at once.
-func (b *byHand) Backlog() bool { return !b.e.quiet && b.e.look.backlog() }
+func (b *byHand) Backlog() bool { return !b.e.quiet && b.e.backlog() }
 
 // Hushed says whether a quiet engine has nothing more to wait for, and names
 // the calls that are out and the instances that are left behind.

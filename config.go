@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"context"
 	"maps"
 	"reflect"
 	"slices"
@@ -82,6 +83,12 @@ type Config struct {
 	// spread by ±10 %. Defaults to 10 min; Off for never.
 	Resync time.Duration
 
+	// Sweep is how often the broker's instances are listed without a reason,
+	// spread by ±10 %: for those that no machine has (HV9), and for machines
+	// whose instance is missing (HV14). Defaults to 2 min; Off for only when
+	// the fleet is looked at.
+	Sweep time.Duration
+
 	// ZoneRefresh is how old the list of zones may be when something is
 	// placed. Defaults to 1 min; Off reads it for each pass that places.
 	ZoneRefresh time.Duration
@@ -92,6 +99,17 @@ type Config struct {
 	// machine's instance before there is taken to be none (ST19). Defaults to
 	// 30 s; Off for two listings in a row.
 	VisibilityGrace time.Duration
+
+	// Veto may forbid the stop of an instance. Drain is called before one.
+	// Both are asked before each try, of dead machines' instances and of those
+	// that no machine has, and not of those that the Task made and could not
+	// record. While they fail, or run into their time, nothing is stopped.
+	// Default to none.
+	Veto  Veto
+	Drain Drainer
+
+	// DrainTimeout bounds one call of Drain. Defaults to 5 min; Off for none.
+	DrainTimeout time.Duration
 
 	// Lease says whether this controller may act. Defaults to always.
 	Lease Lease
@@ -120,11 +138,59 @@ type Config struct {
 	Random func() uint64
 }
 
+// A StopNotice names an instance that is about to be stopped.
+type StopNotice struct {
+	Instance InstanceID
+	Machine  MachineID // whose it is, or was made for; empty: nobody knows
+	Reason   string    // why it is to be stopped
+}
+
+// A Veto may forbid stops. Its method may be called from several goroutines.
+type Veto interface {
+	// MayStop returns nil if the instance may be stopped. It has no effect,
+	// and is asked before each try. CallTimeout bounds it.
+	MayStop(ctx context.Context, n StopNotice) error
+}
+
+// VetoFunc makes a Veto of a function.
+type VetoFunc func(ctx context.Context, n StopNotice) error
+
+// MayStop calls f.
+func (f VetoFunc) MayStop(ctx context.Context, n StopNotice) error { return f(ctx, n) }
+
+// A Drainer gets instances ready to be stopped. Its method may be called from
+// several goroutines.
+type Drainer interface {
+	// Drain is called before each try of a stop, so it is idempotent. It has
+	// a place among the stops for as long as it takes, DrainTimeout at most.
+	// After it, it is decided anew whether the instance is stopped.
+	Drain(ctx context.Context, n StopNotice) error
+}
+
+// DrainFunc makes a Drainer of a function.
+type DrainFunc func(ctx context.Context, n StopNotice) error
+
+// Drain calls f.
+func (f DrainFunc) Drain(ctx context.Context, n StopNotice) error { return f(ctx, n) }
+
+// ErrVetoed is what the error of a stop matches that a Veto has forbidden.
+const ErrVetoed = errors.ConstError("vetoed")
+
 // A Policy is the part of a Config that decisions are made by: plain data.
 type Policy struct {
 	// Harvest says which instances may be stopped. Defaults to
 	// HarvestDestroyed.
 	Harvest HarvestMode
+
+	// UnknownGrace is how far apart the two listings have to be in which an
+	// instance is seen before it may be stopped as unknown, and how old it has
+	// to be (HV9). Defaults to 1 min; Off for no matter how far.
+	UnknownGrace time.Duration
+
+	// MaxUnknown is how many instances that no machine has are stopped after
+	// one listing, the oldest first (HV11). Defaults to 10 % of those listed
+	// that are ours or may be, and at least 1.
+	MaxUnknown int
 
 	// Retry says how starts are tried again.
 	Retry RetryPolicy
@@ -200,6 +266,12 @@ func (p Policy) faults() []error {
 	var faults []error
 	if err := p.Harvest.Validate(); err != nil {
 		faults = append(faults, errors.Annotate(err, "Policy.Harvest"))
+	}
+	if p.UnknownGrace < Off {
+		faults = append(faults, errors.NotValidf("Policy.UnknownGrace %v: want Off, 0 for the default, or more:", p.UnknownGrace))
+	}
+	if p.MaxUnknown < 0 {
+		faults = append(faults, errors.NotValidf("Policy.MaxUnknown %d: want 1 or more, or 0 for the default:", p.MaxUnknown))
 	}
 	if p.Tie > TieName {
 		faults = append(faults, errors.NotValidf("Policy.Tie %d: want TieHash or TieName:", p.Tie))
@@ -408,8 +480,8 @@ func (c Config) faults() []error {
 		value time.Duration
 	}{
 		{"LaunchTimeout", c.LaunchTimeout}, {"CallTimeout", c.CallTimeout}, {"RollbackTimeout", c.RollbackTimeout},
-		{"ShutdownGrace", c.ShutdownGrace}, {"Resync", c.Resync}, {"ZoneRefresh", c.ZoneRefresh},
-		{"VisibilityGrace", c.VisibilityGrace},
+		{"ShutdownGrace", c.ShutdownGrace}, {"Resync", c.Resync}, {"Sweep", c.Sweep}, {"ZoneRefresh", c.ZoneRefresh},
+		{"VisibilityGrace", c.VisibilityGrace}, {"DrainTimeout", c.DrainTimeout},
 	} {
 		if d.value < Off {
 			bad("%s %v: want Off, 0 for the default, or more", d.name, d.value)
@@ -421,7 +493,7 @@ func (c Config) faults() []error {
 	for _, f := range []struct {
 		name  string
 		value any
-	}{{"StartLimiter", c.StartLimiter}, {"StopLimiter", c.StopLimiter}, {"Lease", c.Lease}, {"Clock", c.Clock}} {
+	}{{"StartLimiter", c.StartLimiter}, {"StopLimiter", c.StopLimiter}, {"Veto", c.Veto}, {"Drain", c.Drain}, {"Lease", c.Lease}, {"Clock", c.Clock}} {
 		if f.value != nil && isNil(f.value) {
 			bad("%s %T(nil): want one that works, or none", f.name, f.value)
 		}
@@ -461,6 +533,8 @@ func (c Config) withDefaults() Config {
 	c.RollbackTimeout = orDefault(c.RollbackTimeout, 30*time.Second)
 	c.ShutdownGrace = orDefault(c.ShutdownGrace, 30*time.Second)
 	c.Resync = orDefault(c.Resync, 10*time.Minute)
+	c.Sweep = orDefault(c.Sweep, 2*time.Minute)
+	c.DrainTimeout = orDefault(c.DrainTimeout, 5*time.Minute)
 	c.ZoneRefresh = orDefault(c.ZoneRefresh, time.Minute)
 	c.VisibilityGrace = orDefault(c.VisibilityGrace, 30*time.Second)
 	return c

@@ -91,7 +91,7 @@ func (t *Task) step(more ...message) standing {
 	t.spare = append(t.inbox.take(t.spare), more...)
 	e.step(now, t.spare...)
 	t.perform(e)
-	s := standing{more: !t.inbox.empty() || !e.quiet && e.look.backlog(), busy: e.busy(), number: e.number, watched: len(e.watch) > 0}
+	s := standing{more: !t.inbox.empty() || !e.quiet && e.backlog(), busy: e.busy(), number: e.number, watched: len(e.watch) > 0}
 	s.next, _ = e.next()
 	if e.quiet {
 		if s.hushed = e.hushed(); s.hushed {

@@ -261,7 +261,7 @@ func TestPoisonedMachine(t *testing.T) {
 					}{s, s, s, s}
 				}
 				cfg.Policy.Backoff.Jitter, cfg.Policy.Retry.Jitter = provisioner.NoJitter, provisioner.NoJitter
-				cfg.Resync = provisioner.Off
+				cfg.Resync, cfg.Sweep = provisioner.Off, provisioner.Off
 				seen := &log{}
 				cfg.Observers = []provisioner.Observer{seen}
 				stop := start(t, newTask(t, cfg))

@@ -81,17 +81,22 @@ type engineConfig struct {
 	rollback   time.Duration
 	grace      time.Duration
 	resync     time.Duration
+	sweep      time.Duration
+	drain      time.Duration
 	refresh    time.Duration
 	random     func() float64 // in [0,1)
+	spread     func() float64 // likewise, of the sweep's own, so that it changes no other wait
 
 	zones, deriver, maintainer, status, life, retries bool
 	profiles, profileBroker                           bool
 	finder, intents                                   bool
 	dedupes, labels, consistent                       bool // what the broker promises
 	visibility                                        time.Duration
+	spares, asks                                      bool
 
 	launchPhase opPhase // the first of a start: phaseLimit if a Limiter is set
 	stopPhase   opPhase
+	askPhase    opPhase // the first of what is asked before a stop
 }
 
 // due is something on the agenda.
@@ -117,6 +122,8 @@ type unit struct {
 	life   life
 	tries  uint8 // back-off of what is being tried again
 	flags  unitFlags
+	listed bool   // found in the listing that is being gone through, or newer than that
+	missed uint8  // complete listings in a row that lacked its instance, up to missingOften
 	seq    uint64 // the reading that rec comes from
 	told   string // the reason last told
 	op     *op    // what is under way for it; it is locked by that
@@ -183,6 +190,8 @@ type message struct {
 	place  int32 // msgObserver: in Config.Observers
 	op     *op
 	ids    []MachineID
+	spared []InstanceID
+	plan   string
 	limits *Limits
 	update *StatusUpdate
 	watch  *watch
@@ -207,6 +216,8 @@ const (
 	msgUnwatch
 	msgObserver // an observer was cut off
 	msgProfiles // ids have profile changes
+	msgApprove  // the frozen plan named text
+	msgReap     // the spared instances
 )
 
 func newEngine(cfg engineConfig, p Policy, l Limits) *engine {
@@ -219,11 +230,16 @@ func newEngine(cfg engineConfig, p Policy, l Limits) *engine {
 		quiet: true, // until somebody drives it
 	}
 	e.profiles.init()
+	if e.cfg.spread == nil {
+		e.cfg.spread = cfg.random
+	}
 	e.resize(l)
 	e.grace.do = (*engine).graceOver
 	e.look.resync.do = (*engine).resync
 	e.look.retry.do = (*engine).startLook
 	e.list.retry.do = (*engine).readListing
+	e.list.rhythm.do = (*engine).readListing
+	e.reaper.retry.do = (*engine).readSpared
 	e.zones.retry.do = (*engine).readZones
 	e.census.again.do = (*engine).censusAgain
 	return e
@@ -256,6 +272,7 @@ func (e *engine) step(now time.Time, in ...message) {
 		e.handle(&in[i])
 	}
 	e.workOff()
+	e.goThrough()
 	if !e.reading() {
 		e.look.buried = nil
 	}
@@ -297,11 +314,16 @@ func (e *engine) handle(m *message) {
 		e.unwatch(m.watch)
 	case msgObserver:
 		e.tell(Event{Kind: EventObserverFailed, N: int(m.place), Err: m.err})
+	case msgApprove:
+		e.approve(m.plan)
+	case msgReap:
+		e.reapSpared(m.spared)
 	}
 }
 
 // HV12: what is known already is decided anew at once.
 func (e *engine) setMode(mode HarvestMode) {
+	wider := mode.Unknown() && !e.policy.Harvest.Unknown()
 	e.policy.Harvest = mode
 	e.tell(Event{Kind: EventSettings, Text: "harvest mode " + mode.String()})
 	if !e.look.loaded {
@@ -310,6 +332,9 @@ func (e *engine) setMode(mode HarvestMode) {
 	maps.DeleteFunc(e.dead, func(u *unit, _ struct{}) bool { return u.rec.Life != Dead })
 	for _, u := range sortedUnits(e.dead) {
 		e.consider(u)
+	}
+	if wider {
+		e.sweepNow()
 	}
 }
 
@@ -332,6 +357,7 @@ func (e *engine) take() (out []*op, cuts []cut, events []Event) {
 func (e *engine) pump() {
 	e.flushReads()
 	e.flushChanges()
+	e.flushUnspared()
 	e.pushStops()
 	for {
 		u, ok := e.stops.Pop(func(u *unit) bool {
@@ -426,11 +452,14 @@ const (
 	opZones
 	opRetries
 	opChanges
+	opSpared
+	opUnspare
 	opPrepare
 	opDerive
 	opStart
 	opFind
 	opConfirm
+	opAsk
 	opStop
 	opRemove
 	opMaintain
@@ -440,8 +469,9 @@ const (
 )
 
 var opNames = [...]string{"reading the fleet", "reading machines", "listing instances", "searching for labelled instances", "reading zones",
-	"reading machines to retry", "reading profile changes", "reading start information", "deriving zones", "starting", "searching for instances",
-	"reading the record again", "stopping", "removing", "upkeep", "changing profiles", "writing what has become of a profile change", "writing a status"}
+	"reading machines to retry", "reading profile changes", "reading spared instances", "forgetting spared instances",
+	"reading start information", "deriving zones", "starting", "searching for instances",
+	"reading the record again", "asking before a stop", "stopping", "removing", "upkeep", "changing profiles", "writing what has become of a profile change", "writing a status"}
 
 func (k opKind) String() string { return opNames[k] }
 
@@ -459,6 +489,7 @@ const (
 	phaseIntents  // IntentStore.Intents
 	phaseAgents   // AgentFinder.FindAgents
 	phaseProfiles // ProfileNamer.ProfileNames
+	phaseDrain    // Drainer.Drain
 )
 
 // begin gives an operation out.
@@ -483,6 +514,8 @@ func (e *engine) reached(o *op, phase opPhase) {
 		limit = 0
 	case phase == phaseLaunch:
 		limit = e.cfg.launch
+	case phase == phaseDrain:
+		limit = e.cfg.drain
 	case o.undoes():
 		limit = e.cfg.rollback
 	}
@@ -633,6 +666,10 @@ func (e *engine) wasRead(o *op, m *message) {
 		e.retriesRead(m)
 	case opChanges:
 		e.changesRead(o, m)
+	case opSpared:
+		e.sparedRead(o, m)
+	case opUnspare:
+		e.unspared(o, m)
 	case opPrepare:
 		e.prepared(o, m)
 	}
@@ -689,7 +726,9 @@ func (e *engine) hush(shutdown bool) {
 	e.look.apart, e.look.toRead = nil, nil
 	e.hushChanges()
 	e.look.stage, e.look.results, e.look.wanted = stageIdle, nil, false
-	for _, m := range []*moment{&e.look.resync, &e.look.retry, &e.list.retry, &e.zones.retry, &e.census.again} {
+	e.list.wanted, e.list.got = false, Listing{}
+	e.dropPass()
+	for _, m := range []*moment{&e.look.resync, &e.look.retry, &e.list.retry, &e.list.rhythm, &e.reaper.retry, &e.zones.retry, &e.census.again} {
 		e.agenda.Drop(&m.item)
 	}
 	for _, u := range sortedUnits(e.astir) {
@@ -697,7 +736,7 @@ func (e *engine) hush(shutdown bool) {
 	}
 	e.batch, e.newStops = nil, nil
 	for _, o := range e.opsInOrder() {
-		if o.bulk() || o.kind == opDerive || o.phase == phaseLimit {
+		if o.bulk() || o.kind == opDerive || o.kind == opAsk || o.phase == phaseLimit {
 			e.cuts = append(e.cuts, cut{op: o, phase: o.phase, cause: errShutdown})
 		}
 	}
@@ -731,7 +770,7 @@ func (e *engine) graceOver() {
 
 // busy says whether something is under way that will end by itself.
 func (e *engine) busy() bool {
-	return len(e.ops) > e.stuck || e.look.backlog() || len(e.look.toRead) > 0
+	return len(e.ops) > e.stuck || e.backlog() || len(e.look.toRead) > 0
 }
 
 // hushed says whether a quiet engine has nothing left to wait for.

@@ -82,15 +82,27 @@ const (
 	EventRemoved EventKind = "removed"
 	// EventRemoveFailed: it was not; tried again. Machine, Err, Next.
 	EventRemoveFailed EventKind = "remove-failed"
-	// EventUnknown: an instance that no machine claims was seen; it is left
-	// alone. Instance, Zone, Text.
+	// EventUnknown: an instance that no machine claims was seen. It is told
+	// once of each. Instance, Zone, Text what becomes of it.
 	EventUnknown EventKind = "unknown"
+	// EventMissing: a machine's recorded instance was not in the last N complete
+	// listings. It is left as it is. Machine, Instance, N.
+	EventMissing EventKind = "missing"
+	// EventFrozen: more instances are unknown than is believed, or others than
+	// before, so none of them is stopped (Task.Frozen). N: how many. Text.
+	EventFrozen EventKind = "frozen"
+	// EventThawed: that is over, or was approved. N: how many there were. Text
+	// names the plan.
+	EventThawed EventKind = "thawed"
 
 	// EventReaping: an instance that is no machine's, or one too many of one, is
 	// being stopped. Instance, Text; Machine if it was made for one.
 	EventReaping EventKind = "reaping"
 	// EventReaped: it is stopped. Instance; Machine as above.
 	EventReaped EventKind = "reaped"
+	// EventPardoned: it is left alone after all. Instance, Text why; Machine as
+	// above.
+	EventPardoned EventKind = "pardoned"
 	// EventReapFailed: it is not; tried again. Instance, Err, Next; Machine as
 	// above.
 	EventReapFailed EventKind = "reap-failed"

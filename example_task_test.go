@@ -193,6 +193,7 @@ func ExampleTask_Idle() {
 		Clock:      mock,
 		Policy:     provisioner.Policy{Retry: provisioner.FixedRetry(time.Minute, 5)},
 		Resync:     provisioner.Off,
+		Sweep:      provisioner.Off,
 	})
 	if err != nil {
 		fmt.Println(err)

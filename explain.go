@@ -3,6 +3,7 @@ package provisioner
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ type Explanation struct {
 	LastError error        // of the start, or what failed last; nil: nothing
 	Next      time.Time    // when something is done about it by itself; zero: not
 	Zones     []RankedZone // for a top-level machine that has no instance yet
+	Missing   int          // complete listings in a row that lacked its instance, at most 3 are counted (HV14)
 }
 
 // String gives the explanation as text for a person.
@@ -40,6 +42,9 @@ func (x Explanation) String() string {
 	}
 	if x.Instance != "" {
 		fmt.Fprintf(&b, "  instance %s is there and not recorded\n", x.Instance)
+	}
+	if x.Missing > 0 {
+		fmt.Fprintf(&b, "  instance %s is missing from complete listings (%d or more)\n", x.Record.Instance, x.Missing)
 	}
 	if x.LastError != nil {
 		fmt.Fprintf(&b, "  last error: %v\n", x.LastError)
@@ -84,6 +89,95 @@ func (t *Task) Orphans() []Orphan {
 	return e.orphans()
 }
 
+// An InstanceExplanation is where one instance stands (HV13).
+type InstanceExplanation struct {
+	Instance  InstanceID
+	Machine   MachineID // whose it is, or is labelled for
+	Zone      ZoneName
+	Listed    bool      // in the last complete listing, and no machine's record has it
+	Verdict   Verdict   // what becomes of it; empty: it is recorded, or not there
+	Reason    string    // never empty
+	First     time.Time // when a complete listing first showed it unclaimed
+	LastError error     // of its stop
+	Next      time.Time // when that is tried again
+}
+
+// String gives the explanation as text for a person.
+func (x InstanceExplanation) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "instance %s: ", x.Instance)
+	if x.Verdict != "" {
+		fmt.Fprintf(&b, "%s: ", x.Verdict)
+	}
+	fmt.Fprintf(&b, "%s\n", x.Reason)
+	if !x.First.IsZero() {
+		fmt.Fprintf(&b, "  unclaimed since %s\n", x.First.UTC().Format(time.RFC3339))
+	}
+	if x.LastError != nil {
+		fmt.Fprintf(&b, "  last error: %v\n", x.LastError)
+	}
+	if !x.Next.IsZero() {
+		fmt.Fprintf(&b, "  next: %s\n", x.Next.UTC().Format(time.RFC3339))
+	}
+	return b.String()
+}
+
+// ExplainInstance says why an instance is left alone, or what becomes of it, by
+// the last complete listing of Run, Reconcile or Apply. It asks nobody, and waits
+// only for the turn that is under way.
+func (t *Task) ExplainInstance(id InstanceID) (InstanceExplanation, error) {
+	if t.engine == nil {
+		return InstanceExplanation{}, ErrNotNew
+	}
+	e := <-t.engine
+	defer func() { t.engine <- e }()
+	return e.explainInstance(id), nil
+}
+
+// Frozen says that too many instances are unknown to be believed, and which, or
+// gives nil (HV11).
+func (t *Task) Frozen() *Frozen {
+	if t.engine == nil {
+		return nil
+	}
+	e := <-t.engine
+	f := e.list.freeze.frozen // is replaced, never changed
+	t.engine <- e
+	return f.sorted()
+}
+
+// Approve lets the instances of the frozen plan with that id be stopped, in
+// passes of MaxUnknown, as long as no others become unknown. It does not wait.
+// The error satisfies NotFound if no such plan is frozen.
+func (t *Task) Approve(plan string) error {
+	if t.engine == nil {
+		return ErrNotNew
+	}
+	if f := t.Frozen(); f == nil || f.Plan != plan {
+		return errors.NotFoundf("frozen plan %q", plan)
+	}
+	return t.set(message{kind: msgApprove, plan: plan})
+}
+
+// ReapSpared has instances stopped that a harvest mode spared when their
+// machines' records were removed (HV4); without ids all that are known. It does
+// not wait. The error satisfies NotFound if one of them was not spared by the
+// mode; then none is stopped. What was kept is never stopped.
+func (t *Task) ReapSpared(ids ...InstanceID) error {
+	if t.engine == nil {
+		return ErrNotNew
+	}
+	e := <-t.engine
+	known := e.reaper.those(FateSpared)
+	t.engine <- e
+	for _, id := range ids {
+		if !slices.Contains(known, id) {
+			return errors.NotFoundf("spared instance %q", string(id))
+		}
+	}
+	return t.set(message{kind: msgReap, spared: slices.Clone(ids)})
+}
+
 // Plan reads everything and says what would be done, and why, without any
 // effect (LC5). What is going on already is taken into account. Its error
 // means that the records could not be read; a listing or zones that could not
@@ -103,7 +197,8 @@ func (t *Task) plan(ctx context.Context) (Plan, Snapshot, error) {
 	}
 	e := <-t.engine
 	policy := e.policy
-	s.Doing, s.Kept, s.Accounted = e.doing(), e.reaper.kept(), e.reaper.known()
+	s.Doing, s.Accounted = e.doing(), e.reaper.known()
+	e.addSeen(&s)
 	t.engine <- e
 	plan := MakePlan(s, policy)
 	plan.Warnings = append(warnings, plan.Warnings...)
@@ -136,10 +231,18 @@ func (t *Task) Apply(ctx context.Context, plan Plan) (Report, error) {
 		}
 		gate[a.Was.ID] = a
 	}
-	if len(gate) == 0 {
+	reap := map[InstanceID]bool{}
+	for _, u := range plan.Sweep.Stop {
+		if slices.ContainsFunc(now.Sweep.Stop, func(x Unclaimed) bool { return x.Instance.ID == u.Instance.ID }) {
+			reap[u.Instance.ID] = true
+			continue
+		}
+		passed = append(passed, Result{Kind: ActionLeave, Instance: u.Instance.ID, Reason: reasonOtherwise + now.Sweep.reason(u.Instance.ID)})
+	}
+	if len(gate)+len(reap) == 0 {
 		return Report{passed}.sorted(), nil
 	}
-	report, err := t.lookOnce(ctx, gate)
+	report, err := t.lookOnce(ctx, gate, reap)
 	report.Results = append(passed, report.Results...)
 	return report.sorted(), err
 }

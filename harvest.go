@@ -170,13 +170,14 @@ type Leftover struct {
 	Reason   string
 }
 
-// ReasonUnknown is why an unknown instance is left alone.
-const ReasonUnknown = "no machine claims it; unknown instances are reported, never stopped"
+// ReasonUnknown is what the reasons about unknown instances begin with.
+const ReasonUnknown = "no machine claims it"
 
-// Harvest says what becomes of the instances of dead machines and of unknown
-// ones. An instance that several of the dead have is stopped only if each of
-// them would have it stopped. Unknown instances are left alone and reported in
-// every mode.
+// Harvest says what becomes of the instances of dead machines. An instance that
+// several of the dead have is stopped only if each of them would have it
+// stopped. The unknown ones are listed as left alone whatever the mode: what it
+// takes to stop one (HV9 to HV11) cannot be told from a single listing. MakePlan
+// decides about them, by what its Snapshot says was seen before.
 func Harvest(dead []DeadMachine, unknown []Instance, mode HarvestMode) HarvestSet {
 	claims := map[InstanceID][]Machine{}
 	for _, d := range dead {

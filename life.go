@@ -277,7 +277,7 @@ func (e *engine) situation(u *unit) situation {
 		if u.has(flagSettled) {
 			s.settled = true
 		}
-		s.kept = e.reaper.spared[u.rec.Instance] == FateKept
+		s.kept = e.reaper.keptBy(u.rec.Instance, u.rec.ID)
 		s.rival = rivalOf(u.rec, func(yield func(Machine) bool) {
 			for c := e.claims[u.rec.Instance]; c != nil; c = c.nextClaim {
 				if c != u && !yield(c.rec) {

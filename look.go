@@ -25,8 +25,10 @@ type lookState struct {
 	loaded bool // a whole reading has succeeded (LD1)
 
 	fleet  *op  // a whole reading under way
+	minor  bool // it, or what is being applied, is for the sweep alone
 	wanted bool // and another after it
 	tries  uint8
+	down   time.Time // since when records cannot be read; zero: they can
 	retry  moment
 	resync moment
 
@@ -149,12 +151,15 @@ func (e *engine) machinesRead(o *op, m *message) {
 		return
 	}
 	if m.err != nil {
+		if !errors.Is(m.err, ErrPanic) { // that may be one machine's
+			e.unread(o)
+		}
 		again := &reread{units: o.units}
 		next := e.retryRead(again, e.backoff(&e.look.tries))
 		e.tell(Event{Kind: EventCallFailed, Text: o.kind.String(), Err: m.err, Next: next})
 		return
 	}
-	e.look.tries = 0
+	e.look.tries, e.look.down = 0, time.Time{}
 	results, _ := m.result.([]MachineResult)
 	for _, u := range o.units {
 		u.drop(flagReading)
@@ -308,6 +313,7 @@ func (e *engine) applyRecord(u *unit, m Machine) {
 	e.unclaim(u)
 	if m.Instance != u.rec.Instance {
 		u.drop(flagSettled | flagToldKept)
+		u.listed, u.missed = true, 0 // a listing that is under way may be older
 	}
 	if m.Keep != u.rec.Keep && u.has(flagToldKept) { // decided anew
 		delete(e.reaper.spared, u.rec.Instance)
@@ -392,6 +398,7 @@ func (e *engine) startLook() {
 	if !e.census.read {
 		e.readCensus()
 	}
+	e.readSpared()
 	e.refreshZones()
 	e.armResync()
 }
@@ -412,15 +419,26 @@ func (e *engine) fleetRead(o *op, m *message) {
 		return
 	}
 	if m.err != nil {
+		e.unread(o)
+		if e.list.stage == listFresh {
+			e.dropPass()
+		}
 		next := e.now.Add(e.backoff(&e.look.tries))
 		e.at(&e.look.retry, next)
 		e.tell(Event{Kind: EventCallFailed, Text: o.kind.String(), Err: m.err, Next: next})
 		e.failWatches(m.err)
 		return
 	}
-	e.look.tries = 0
+	e.look.tries, e.look.down = 0, time.Time{}
 	e.look.results, _ = m.result.([]MachineResult)
 	e.look.began, e.look.at, e.look.stage, e.look.blind = o.seq, 0, stageApply, false
+}
+
+// unread notes that records could not be read.
+func (e *engine) unread(o *op) {
+	if e.look.down.IsZero() {
+		e.look.down = o.began
+	}
 }
 
 // workOff applies one slice of a whole reading.
@@ -431,7 +449,6 @@ func (e *engine) workOff() {
 	switch e.look.stage {
 	case stageSweep:
 		if e.findGone() {
-			e.placeSeen()
 			e.look.stage, e.look.at = stageConsider, 0
 		}
 		return
@@ -446,7 +463,7 @@ func (e *engine) workOff() {
 		r := &e.look.results[e.look.at]
 		if e.look.stage == stageApply {
 			e.applyWhole(r)
-		} else if u := e.units[r.ID]; u != nil && u.seq == e.look.began {
+		} else if u := e.units[r.ID]; u != nil && u.seq == e.look.began && !(e.look.minor && e.decide(u).Kind == ActionMaintain) {
 			e.consider(u)
 			e.hostReady(u)
 		}
@@ -513,7 +530,7 @@ func (e *engine) lookDone() {
 		}
 	}
 	e.warnZones()
-	e.tellUnknown()
+	e.judgeIfFresh()
 	e.retryAgain()
 	if e.look.wanted {
 		e.startLook()
@@ -524,21 +541,20 @@ func sortedUnits(set map[*unit]struct{}) []*unit {
 	return slices.SortedFunc(maps.Keys(set), func(a, b *unit) int { return a.rec.ID.Compare(b.rec.ID) })
 }
 
-// startFleet reads the records once more, and nothing else.
+// startFleet reads the records once more, and nothing else. It is no look, so
+// there is no upkeep after it.
 func (e *engine) startFleet() {
 	if e.look.fleet == nil && !e.clogged(opFleet) {
 		e.beginFleet()
+		e.look.minor = true
 	}
 }
 
 func (e *engine) beginFleet() {
 	e.seq++
+	e.look.minor = false
 	e.look.fleet, e.look.buried = &op{kind: opFleet, seq: e.seq}, nil
 	e.begin(e.look.fleet)
-}
-
-func (e *engine) startsUnderWay() bool {
-	return e.lives[lifeStarting]+e.lives[lifeConfirming]+e.lives[lifeUndoing] > 0
 }
 
 // zoneState is where the reading of zones stands.

@@ -49,7 +49,7 @@ func TestMockClockTellsEveryWait(t *testing.T) {
 		mock, w, task, changed := mocked(t, 2, func(c *provisioner.Config) {
 			c.Policy.Retry = provisioner.RetryPolicy{Retries: 2, ZoneDelay: 3 * time.Second, RoundDelay: time.Minute, Jitter: provisioner.NoJitter}
 			c.Policy.Backoff.Jitter = provisioner.NoJitter
-			c.Resync = provisioner.Off
+			c.Resync, c.Sweep = provisioner.Off, provisioner.Off
 			c.Observers = []provisioner.Observer{seen}
 		})
 		inject(t, w, "start machine=0 count=5: error", "record machine=1: error", "stop instance=i-1: error")
@@ -194,8 +194,9 @@ func TestIdleSaysWhatIsNext(t *testing.T) {
 		fault     string
 		from, til time.Duration // 0: never
 	}{
-		{"LD7: the resync, ±10 %", nil, "", 9 * time.Minute, 11 * time.Minute},
-		{"nothing, where that is off", func(c *provisioner.Config) { c.Resync = provisioner.Off }, "", 0, 0},
+		{"HV9: the sweep, ±10 %", nil, "", 108 * time.Second, 132 * time.Second},
+		{"LD7: the resync, ±10 %", func(c *provisioner.Config) { c.Sweep = provisioner.Off }, "", 9 * time.Minute, 11 * time.Minute},
+		{"nothing, where that is off", func(c *provisioner.Config) { c.Resync, c.Sweep = provisioner.Off, provisioner.Off }, "", 0, 0},
 		{"ST5: the next round, ±20 %", nil, "start: error zone-independent", 8 * time.Second, 12 * time.Second},
 		{"ST4: as the broker asks", nil, "start: error retry-after 90s", 90 * time.Second, 90 * time.Second},
 		{"LD5: the fleet is read again", nil, "fleet: error", time.Second * 8 / 10, time.Second * 12 / 10},

@@ -59,6 +59,8 @@ const (
 	callRemoveProfileChange
 	callStartLimiter
 	callStopLimiter
+	callMayStop
+	callDrain
 	callIDs
 )
 
@@ -69,7 +71,7 @@ var callNames = [callIDs]string{
 	"StatusWriter.WriteStatus", "LifeSetter.EnsureDead", "RetryLister.RetryMachines", "GroupFinder.Groups", "Authenticator.Authenticate",
 	"AgentFinder.FindAgents", "IntentStore.Intents", "IntentStore.SwapIntent", "SparedStore.Spared", "SparedStore.AddSpared", "SparedStore.RemoveSpared",
 	"ProfileState.ProfileChanges", "ProfileState.SetProfiles", "ProfileState.SetProfileStatus", "ProfileState.RemoveProfileChange",
-	"StartLimiter.Wait", "StopLimiter.Wait",
+	"StartLimiter.Wait", "StopLimiter.Wait", "Veto.MayStop", "Drainer.Drain",
 }
 
 // calls counts the calls of one Task's host, and traces them.
@@ -167,6 +169,8 @@ func (h *host) observed(s *calls) {
 	through(&h.ProfileState, observedProfileState{h.ProfileState, s})
 	through(&h.startLimiter, observedLimiter{h.startLimiter, s, callStartLimiter})
 	through(&h.stopLimiter, observedLimiter{h.stopLimiter, s, callStopLimiter})
+	through(&h.veto, observedVeto{h.veto, s})
+	through(&h.drainer, observedDrainer{h.drainer, s})
 }
 
 // through puts one in the place of a capability that is there.
@@ -245,12 +249,32 @@ type (
 		to ProfileState
 		s  *calls
 	}
+	observedVeto struct {
+		to Veto
+		s  *calls
+	}
+	observedDrainer struct {
+		to Drainer
+		s  *calls
+	}
 	observedLimiter struct {
 		to Limiter
 		s  *calls
 		id callID
 	}
 )
+
+func (o observedVeto) MayStop(ctx context.Context, n StopNotice) (err error) {
+	ctx, now := o.s.begin(ctx, callMayStop, Call{Machine: n.Machine, Instance: n.Instance}, &err)
+	defer now.done(&err)
+	return o.to.MayStop(ctx, n)
+}
+
+func (o observedDrainer) Drain(ctx context.Context, n StopNotice) (err error) {
+	ctx, now := o.s.begin(ctx, callDrain, Call{Machine: n.Machine, Instance: n.Instance}, &err)
+	defer now.done(&err)
+	return o.to.Drain(ctx, n)
+}
 
 func (o observedBroker) Instances(ctx context.Context) (r Listing, err error) {
 	ctx, now := o.s.begin(ctx, callInstances, Call{}, &err)

@@ -41,7 +41,7 @@ func TestEveryCapabilityIsObserved(t *testing.T) {
 			t.Errorf("calls of %s are not observed", name)
 		}
 	}
-	want := []string{"StartLimiter.Wait", "StopLimiter.Wait"}
+	want := []string{"StartLimiter.Wait", "StopLimiter.Wait", "Veto.MayStop", "Drainer.Drain"}
 	named := func(iface reflect.Type) {
 		for i := range iface.NumMethod() {
 			want = append(want, iface.Name()+"."+iface.Method(i).Name)

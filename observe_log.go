@@ -44,9 +44,9 @@ func (o LogObserver) Observe(e Event) {
 // what was done, and LevelDebug how it came to that.
 func (k EventKind) Level() slog.Level {
 	switch k {
-	case EventStartFailed, EventOrphan, EventCallStuck, EventObserverFailed:
+	case EventStartFailed, EventOrphan, EventFrozen, EventCallStuck, EventObserverFailed:
 		return slog.LevelError
-	case EventZonesOut, EventProfilesUnread, EventUnknown, EventZoneVanished, EventZoneUnavailable, EventZoneCooling, EventsDropped:
+	case EventZonesOut, EventProfilesUnread, EventUnknown, EventMissing, EventZoneVanished, EventZoneUnavailable, EventZoneCooling, EventsDropped:
 		return slog.LevelWarn
 	case EventLooked, EventLeft, EventForgotten, EventQueued, EventAttempt, EventMaintained, EventZones:
 		return slog.LevelDebug

@@ -35,6 +35,8 @@ type host struct {
 	state        State
 	startLimiter Limiter
 	stopLimiter  Limiter
+	veto         Veto
+	drainer      Drainer
 	lease        Lease
 	naming       ProfileNaming
 	controller   string
@@ -238,6 +240,13 @@ func (r *running) do() {
 		r.result, r.err = tameResults(slices.Clone(results)), err
 	case opChanges:
 		r.readChanges(ctx, r.op.req.([]MachineID))
+	case opSpared:
+		r.result, r.err = r.spared(ctx)
+	case opUnspare:
+		req := SparedRemoval{Instances: slices.Clone(r.op.req.([]InstanceID))}
+		if req.Epoch, r.err = r.held(); r.err == nil {
+			r.err = r.SparedStore.RemoveSpared(ctx, req)
+		}
 	case opPrepare:
 		r.prepare(ctx, r.op.req.([]need))
 	case opDerive:
@@ -252,6 +261,8 @@ func (r *running) do() {
 		}
 	case opFind, opCensus:
 		r.result, r.err = r.Finder.FindInstances(ctx, r.op.req.(Labels))
+	case opAsk:
+		r.ask(r.op.req.(StopNotice))
 	case opStop:
 		r.stop(r.op.req.(StopRequest))
 	case opRemove:
@@ -736,6 +747,28 @@ func (r *running) stop(req StopRequest) {
 	}
 }
 
+// spared reads what the host remembers of instances that were left running.
+func (h *host) spared(ctx context.Context) ([]Spared, error) {
+	all, err := h.SparedStore.Spared(ctx)
+	return slices.DeleteFunc(slices.Clone(all), func(s Spared) bool { return s.Instance == "" }), err
+}
+
+// ask asks the host before a stop: first whether it may be, then to get ready.
+func (r *running) ask(n StopNotice) {
+	ctx := r.call.ctx
+	if r.veto != nil {
+		if err := tame(r.veto.MayStop(ctx, n)); err != nil {
+			r.err = errors.WithType(errors.Annotate(err, "vetoed"), ErrVetoed)
+			return
+		}
+	}
+	if r.drainer != nil {
+		if r.err = r.drainer.Drain(r.at(phaseDrain), n); r.err != nil {
+			r.err = errors.Annotate(tame(r.err), "draining")
+		}
+	}
+}
+
 func (r *running) remove(ctx context.Context, c removalCall) {
 	epoch, err := r.held()
 	if r.err = err; err != nil {
@@ -747,6 +780,17 @@ func (r *running) remove(ctx context.Context, c removalCall) {
 			return
 		}
 		ctx = r.at(phaseNext)
+	}
+	if c.spared != nil { // before nobody knows any more whose it was (HV3, HV4)
+		s := *c.spared
+		s.Epoch = epoch
+		if r.err = errors.Annotate(r.SparedStore.AddSpared(ctx, s), "remembering its instance"); r.err != nil {
+			return
+		}
+		ctx = r.at(phaseNext2)
+		if epoch, r.err = r.held(); r.err != nil {
+			return
+		}
 	}
 	r.err = r.state.Remove(ctx, Removal{Machine: c.machine, Epoch: epoch})
 }
@@ -888,7 +932,12 @@ func tameResults(results []MachineResult) []MachineResult {
 // readings that depend on nothing run side by side.
 func (h *host) snapshot(ctx context.Context, c clock.Clock, limit time.Duration) (s Snapshot, warnings []string, err error) {
 	s.CanEnsureDead, s.CanMaintain = h.Life != nil, h.Maintainer != nil
-	var listErr, zonesErr error
+	s.At, s.Controller = c.Now(), h.controller
+	if h.Traits != nil {
+		s.Labels = h.Traits.Traits().Labels
+	}
+	var listErr, zonesErr, sparedErr error
+	var spared []Spared
 	var g errgroup.Group
 	g.Go(func() (err error) {
 		s.Fleet, err = bounded(ctx, c, limit, h.state.Fleet)
@@ -905,8 +954,38 @@ func (h *host) snapshot(ctx context.Context, c clock.Clock, limit time.Duration)
 			return nil
 		})
 	}
+	if h.SparedStore != nil {
+		g.Go(func() error {
+			spared, sparedErr = bounded(ctx, c, limit, h.spared)
+			return nil
+		})
+	}
 	if err := g.Wait(); err != nil {
 		return Snapshot{}, nil, err
+	}
+	own := map[Spared]bool{}
+	for _, one := range spared {
+		own[Spared{Instance: one.Instance, Machine: one.Machine}] = false
+	}
+	for i := range s.Fleet {
+		m := &s.Fleet[i].Machine
+		if of := (Spared{Instance: m.Instance, Machine: m.ID}); s.Fleet[i].Err == nil && has(own, of) {
+			own[of] = true // its record is still there, and decides
+		}
+	}
+	for _, one := range spared {
+		if own[Spared{Instance: one.Instance, Machine: one.Machine}] {
+			continue
+		}
+		if one.Kept {
+			s.Kept = append(s.Kept, one.Instance)
+		} else {
+			s.Spared = append(s.Spared, one.Instance)
+		}
+	}
+	if sparedErr != nil {
+		s.SparedUnread = true
+		warnings = append(warnings, "which instances were spared before could not be read: "+sparedErr.Error())
 	}
 	if listErr != nil {
 		warnings = append(warnings, "the instances could not be listed: "+listErr.Error())

@@ -139,6 +139,8 @@ const (
 type Doing struct {
 	Phase Phase
 	Zone  ZoneName
+	Asked time.Time // since when the broker may be making an instance for it; zero: not known
+	Open  bool      // it may, since Asked; if not, the phase tells
 }
 
 // starting says whether a start is under way in any form.
@@ -355,10 +357,34 @@ type Snapshot struct {
 	// machine's record is gone: another machine that claims one keeps it (HV3).
 	Kept []InstanceID
 
+	// Spared names those that a harvest mode has left running likewise (HV4).
+	// SparedUnread says that not all of Kept and Spared could be read: then no
+	// unknown instance is stopped.
+	Spared       []InstanceID
+	SparedUnread bool
+
 	// Accounted names further instances that are there for a known reason though
-	// no record has them: spared by the mode, stopped and perhaps still listed,
-	// or made and on their way out. Like those of Kept they are not unknown (HV4).
+	// no record has them: stopped and perhaps still listed, or made and on their
+	// way out. Like those of Kept and Spared they are not unknown.
 	Accounted []InstanceID
+
+	// At is when the listing was asked for. Seen says since when instances have
+	// been seen, without a gap, that no machine claims; one that is missing was
+	// not seen before. Without either no unknown instance is stopped (HV9).
+	At   time.Time
+	Seen map[InstanceID]time.Time
+
+	// Controller is the host's (Config.Controller). Labels says that the broker
+	// labels what it makes, at once (Traits.Labels).
+	Controller string
+	Labels     bool
+
+	// Doomed names unknown instances that are on their way out already. They
+	// take no share of Policy.MaxUnknown. Frozen is what is frozen, and Approved
+	// what was approved of it (HV11).
+	Doomed   []InstanceID
+	Frozen   *Frozen
+	Approved []InstanceID
 
 	// CanEnsureDead and CanMaintain tell what the host is able to do.
 	CanEnsureDead bool
@@ -386,7 +412,8 @@ type Plan struct {
 	Harvest  HarvestMode
 	Actions  []Action   // stops, removals, upkeep, starts; sorted within each
 	Left     []Action   // machines that are left alone, by id
-	Unknown  []Instance // instances that no machine claims, by id; left alone
+	Unknown  []Instance // instances that nobody accounts for, by id; what becomes of them, Sweep says
+	Sweep    Sweep      // what becomes of all instances that no machine's record has
 	Zones    []ZoneCount
 	Warnings []string
 }
@@ -777,52 +804,34 @@ func (pl *planner) report() {
 		}
 		pl.plan.Warnings = append(pl.plan.Warnings, fmt.Sprintf("zone %s is %s, and machines are in it: %d", z.name, state, z.total))
 	}
-	if len(pl.snapshot.Listing.Instances) == 0 {
-		return
-	}
 	claimed := make(map[InstanceID]bool, len(pl.fleet))
 	for i := range pl.fleet {
 		if r := &pl.fleet[i]; claims(r) {
 			claimed[r.Machine.Instance] = true
 		}
 	}
-	for _, id := range slices.Concat(pl.snapshot.Kept, pl.snapshot.Accounted) {
-		claimed[id] = true
-	}
-	unknown := FindUnknown(pl.snapshot.Listing, func(id InstanceID) bool { return claimed[id] })
-	pl.plan.Unknown = slices.DeleteFunc(unknown, pl.productOfStart())
-}
-
-// productOfStart says of an instance whether it may come from a start that is
-// under way (HV9): by its label, or, without one, if there is any such start.
-func (pl *planner) productOfStart() func(Instance) bool {
-	starting := false
-	for _, d := range pl.snapshot.Doing {
-		starting = starting || d.Phase == PhaseStarting || d.Phase == PhaseConfirming || d.Phase == PhaseUndoing
-	}
-	return func(i Instance) bool {
-		if i.Labels.Machine == "" {
-			return starting
-		}
-		return pl.snapshot.Doing[i.Labels.Machine].Phase.starting()
-	}
+	pl.plan.Sweep = pl.sweep(claimed)
+	pl.plan.Unknown = pl.plan.Sweep.unknown()
 }
 
 // Empty says whether there is nothing to do.
-func (p Plan) Empty() bool { return len(p.Actions) == 0 }
+func (p Plan) Empty() bool { return len(p.Actions)+len(p.Sweep.Stop) == 0 }
 
 // String gives the plan as text: the same text for the same plan.
 func (p Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "plan: %d to do, %d left alone, harvest mode %s\n", len(p.Actions), len(p.Left), p.Harvest)
+	fmt.Fprintf(&b, "plan: %d to do, %d left alone, harvest mode %s\n", len(p.Actions)+len(p.Sweep.Stop), len(p.Left), p.Harvest)
 	for _, a := range p.Actions {
 		fmt.Fprintf(&b, "  %s\n", a)
+	}
+	for _, u := range p.Sweep.Stop {
+		fmt.Fprintf(&b, "  %s\n", u)
 	}
 	for _, a := range p.Left {
 		fmt.Fprintf(&b, "  %s\n", a)
 	}
-	for _, i := range p.Unknown {
-		fmt.Fprintf(&b, "  unknown  %s: %s\n", i.ID, ReasonUnknown)
+	for _, u := range p.Sweep.Left {
+		fmt.Fprintf(&b, "  %s\n", u)
 	}
 	for _, z := range p.Zones {
 		state := ""
@@ -838,29 +847,29 @@ func (p Plan) String() string {
 }
 
 // MarshalJSON gives the plan as an object, the same bytes for the same plan.
-// Its fields do not change: harvest, actions, left, unknown, zones, warnings; a
-// list is never null. An unknown instance has instance, zone, state, created
-// and reason; its labels are left out, for they hold a nonce.
+// Its fields do not change: harvest, actions, left, unknown, zones, warnings,
+// and sweep if there is anything in it; a list is never null. The instances of unknown, and of stop and left in
+// sweep, have instance, zone, state, created, reason, verdict and first; their
+// labels are left out, for they hold a nonce. Sweep also has listed and, if it is
+// frozen, frozen: plan, reason, unknown, listed, since and instances.
 func (p Plan) MarshalJSON() ([]byte, error) {
-	type unknown struct {
-		Instance InstanceID    `json:"instance"`
-		Zone     ZoneName      `json:"zone,omitempty"`
-		State    InstanceState `json:"state,omitempty"`
-		Created  time.Time     `json:"created,omitzero"`
-		Reason   string        `json:"reason"`
-	}
-	instances := []unknown{}
+	instances := []Unclaimed{}
 	for _, i := range p.Unknown {
-		instances = append(instances, unknown{i.ID, i.Zone, i.State, i.Created, ReasonUnknown})
+		instances = append(instances, p.Sweep.of(i))
+	}
+	var sweep *Sweep
+	if len(p.Sweep.Stop)+len(p.Sweep.Left) > 0 || p.Sweep.Frozen != nil {
+		sweep = &p.Sweep
 	}
 	return json.Marshal(struct {
 		Harvest  HarvestMode `json:"harvest"`
 		Actions  []Action    `json:"actions"`
 		Left     []Action    `json:"left"`
-		Unknown  []unknown   `json:"unknown"`
+		Unknown  []Unclaimed `json:"unknown"`
 		Zones    []ZoneCount `json:"zones"`
 		Warnings []string    `json:"warnings"`
-	}{p.Harvest, notNil(p.Actions), notNil(p.Left), instances, notNil(p.Zones), notNil(p.Warnings)})
+		Sweep    *Sweep      `json:"sweep,omitempty"`
+	}{p.Harvest, notNil(p.Actions), notNil(p.Left), instances, notNil(p.Zones), notNil(p.Warnings), sweep})
 }
 
 func notNil[T any](list []T) []T {

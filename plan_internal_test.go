@@ -68,7 +68,7 @@ func randomSnapshot(seed uint64, machines int) (Snapshot, Policy) {
 		}
 		s.Fleet = append(s.Fleet, result)
 		if pick(4) {
-			s.Doing[m.ID] = Doing{phases[r.IntN(len(phases))], zone()}
+			s.Doing[m.ID] = Doing{Phase: phases[r.IntN(len(phases))], Zone: zone()}
 		}
 		if pick(2) {
 			needs := Needs{Zones: names(), Derived: names()}

@@ -140,7 +140,7 @@ func TestMakePlan(t *testing.T) {
 		{"AZ2: the record counts before the listing", provisioner.Snapshot{Zones: available("a", "b"), Fleet: fleet(pendingMachine("0"), runningMachine("8", "i-8", "b")),
 			Listing: provisioner.Listing{Instances: []provisioner.Instance{{ID: "i-8", Zone: "a"}}}}, provisioner.Policy{Tie: provisioner.TieName}, []string{"start 0 @a"}},
 		{"AZ7: reservations count", provisioner.Snapshot{Zones: abc, Fleet: fleet(pendingMachine("0"), pendingMachine("1"), pendingMachine("2")),
-			Doing: map[provisioner.MachineID]provisioner.Doing{"1": {provisioner.PhaseStarting, "a"}, "2": {provisioner.PhaseWaiting, "b"}}}, provisioner.Policy{Tie: provisioner.TieName}, []string{"start 0 @c"}},
+			Doing: map[provisioner.MachineID]provisioner.Doing{"1": {Phase: provisioner.PhaseStarting, Zone: "a"}, "2": {Phase: provisioner.PhaseWaiting, Zone: "b"}}}, provisioner.Policy{Tie: provisioner.TieName}, []string{"start 0 @c"}},
 		{"containers are not counted", provisioner.Snapshot{Zones: available("a", "b"), Fleet: fleet(pendingMachine("2"), runningMachine("0", "i-0", "b"),
 			runningMachine("1/lxd/0", "c-0", "a"), runningMachine("1/lxd/1", "c-1", "a"))}, provisioner.Policy{Tie: provisioner.TieName}, []string{"start 2 @a"}},
 		{"AZ5: the group decides before the total", provisioner.Snapshot{Zones: abc, Fleet: fleet(pendingMachine("9"), runningMachine("0", "i-0", "a"),
@@ -317,7 +317,7 @@ func TestPlanText(t *testing.T) {
   leave    7: suitable availability zone for machine 7 not found: a, b not in the machine's zone constraint; c unavailable; gone no longer listed
   leave    8: its status could not be read
   leave    9: its record could not be read: no "answer"
-  unknown  i-77: no machine claims it; unknown instances are reported, never stopped
+  unknown  i-77: the record of some machine could not be read, and may have it
   zone     a: 1
   zone     b: 1
   zone     c (unavailable): 1
@@ -352,7 +352,7 @@ func TestPlanJSON(t *testing.T) {
   {"kind":"leave","machine":"9","reason":"its record could not be read: no \"answer\"","lookAgain":true,"error":"no \"answer\"","record":{"id":"9"}}
  ],
  "unknown": [
-  {"instance":"i-77","zone":"b","state":"stopped","created":"2026-03-07T08:12:44Z","reason":"no machine claims it; unknown instances are reported, never stopped"}
+  {"instance":"i-77","zone":"b","state":"stopped","created":"2026-03-07T08:12:44Z","reason":"the record of some machine could not be read, and may have it","verdict":"unsure"}
  ],
  "zones": [
   {"zone":"a","available":true,"machines":1},
@@ -363,7 +363,8 @@ func TestPlanJSON(t *testing.T) {
  "warnings": [
   "zone c is unavailable, and machines are in it: 1",
   "zone gone is no longer listed by the broker, and machines are in it: 1"
- ]
+ ],
+ "sweep": {"listed":3,"stop":[],"left":[{"instance":"i-77","zone":"b","state":"stopped","created":"2026-03-07T08:12:44Z","reason":"the record of some machine could not be read, and may have it","verdict":"unsure"}]}
 }`
 	encoded, err := json.Marshal(planForText())
 	if err != nil {

@@ -73,6 +73,7 @@ func New(cfg Config) (_ *Task, err error) {
 	t.host = host{
 		broker: cfg.Broker, state: cfg.State,
 		startLimiter: cfg.StartLimiter, stopLimiter: cfg.StopLimiter,
+		veto: cfg.Veto, drainer: cfg.Drain,
 		lease: cfg.Lease, naming: cfg.ProfileNaming, controller: cfg.Controller, tag: cfg.HostTag, random: cfg.Random,
 	}
 	t.host.Optional, t.caps = cfg.Optional.Find(cfg.Broker, cfg.State)
@@ -93,13 +94,16 @@ func New(cfg Config) (_ *Task, err error) {
 
 func (t *Task) engineConfig() engineConfig {
 	o := t.host.Optional
+	seed1, seed2 := t.cfg.Random(), t.cfg.Random()
 	c := engineConfig{
 		controller: t.cfg.Controller,
 		launch:     t.cfg.LaunchTimeout, call: t.cfg.CallTimeout, rollback: t.cfg.RollbackTimeout,
 		grace: t.cfg.ShutdownGrace, resync: t.cfg.Resync, refresh: t.cfg.ZoneRefresh,
+		sweep: t.cfg.Sweep, drain: t.cfg.DrainTimeout, spares: o.SparedStore != nil, asks: t.cfg.Veto != nil || t.cfg.Drain != nil,
 		// The engine draws from a source of its own: the host is not called
 		// while the engine is held.
-		random: rand.New(rand.NewPCG(t.cfg.Random(), t.cfg.Random())).Float64,
+		random: rand.New(rand.NewPCG(seed1, seed2)).Float64,
+		spread: rand.New(rand.NewPCG(seed2, seed1)).Float64,
 		zones:  o.Zones != nil, deriver: o.Deriver != nil, maintainer: o.Maintainer != nil,
 		status: o.Status != nil, life: o.Life != nil, retries: o.Retries != nil, profiles: o.ProfileState != nil, profileBroker: o.Profiles != nil,
 		launchPhase: phaseLaunch,
@@ -107,6 +111,9 @@ func (t *Task) engineConfig() engineConfig {
 	if o.Traits != nil {
 		traits := o.Traits.Traits()
 		c.dedupes, c.labels, c.consistent = traits.DedupesByToken, traits.Labels, traits.ConsistentReads
+	}
+	if t.cfg.Veto == nil {
+		c.askPhase = phaseDrain
 	}
 	c.finder, c.intents, c.visibility = o.Finder != nil, o.Intents != nil, t.cfg.VisibilityGrace
 	if t.cfg.StartLimiter != nil {
@@ -286,12 +293,12 @@ func (t *Task) set(m message) error {
 // read, that ctx has ended or that the task has stopped; machines have theirs
 // in the report.
 func (t *Task) Reconcile(ctx context.Context) (Report, error) {
-	return t.lookOnce(ctx, nil)
+	return t.lookOnce(ctx, nil, nil)
 }
 
 // lookOnce waits for one look, and drives it while nobody else does. With a
 // gate only what that allows is done.
-func (t *Task) lookOnce(ctx context.Context, gate map[MachineID]Action) (Report, error) {
+func (t *Task) lookOnce(ctx context.Context, gate map[MachineID]Action, reap map[InstanceID]bool) (Report, error) {
 	if t.engine == nil {
 		return Report{}, ErrNotNew
 	}
@@ -302,6 +309,7 @@ func (t *Task) lookOnce(ctx context.Context, gate map[MachineID]Action) (Report,
 	}
 	done := make(chan struct{})
 	w := newWatch(gate, func() { close(done) })
+	w.reap = reap
 	t.post(message{kind: msgLook, watch: w})
 	for {
 		select {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/juju/errors"
 
@@ -18,6 +19,7 @@ func (e *engine) doing() map[MachineID]Doing {
 		if u.start != nil {
 			d.Zone = e.ledger.name(e.ledger.zoneOf(u.slot))
 		}
+		d.Asked, d.Open = u.asking()
 		doing[u.rec.ID] = d
 	}
 	return doing
@@ -39,6 +41,22 @@ func (e *engine) counted() (events map[EventKind]uint64, lanes map[string]LaneCo
 	return maps.Clone(e.told), lanes, machines
 }
 
+// addSeen adds what was seen, spared and frozen so far.
+func (e *engine) addSeen(s *Snapshot) {
+	e.addSpared(s)
+	s.Approved = slices.Sorted(maps.Keys(e.list.freeze.approved))
+	s.Frozen = e.list.freeze.frozen.sorted()
+	for id := range e.sweep.doomed {
+		s.Doomed = append(s.Doomed, id)
+	}
+	s.Seen = map[InstanceID]time.Time{}
+	if e.list.last != nil {
+		for id, seen := range e.list.last.seen {
+			s.Seen[id] = seen.First
+		}
+	}
+}
+
 // explain says where one unit stands.
 func (e *engine) explain(u *unit) Explanation {
 	x := Explanation{Machine: u.rec.ID, Record: u.rec, Phase: lifePhases[u.life], Next: u.item.At()}
@@ -58,6 +76,9 @@ func (e *engine) explain(u *unit) Explanation {
 		if !u.has(flagKnown) {
 			x.Reason = "its record has not been read yet"
 		}
+	}
+	if u.missed > 0 && u.rec.Instance != "" {
+		x.Missing = int(u.missed)
 	}
 	if x.Next.IsZero() && u.reread != nil {
 		x.Next = u.reread.item.At()

@@ -87,7 +87,7 @@ func TestDoomedSpokenFor(t *testing.T) {
 	if got := e.dooms(); got != nil || len(e.ops) != 0 {
 		t.Errorf("i-1 is machine 8's now: %v, %v", got, e.ops)
 	}
-	if diff := cmp.Diff([]string{`orphan machine=7 instance=i-1 err="instance i-1 is in the record of machine 8, so it is not stopped"`}, told(e)); diff != "" {
+	if diff := cmp.Diff([]string{`pardoned machine=7 instance=i-1 text="it is in the record of machine 8"`}, told(e)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	e.doom("i-2", "7", "one too many")

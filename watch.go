@@ -1,6 +1,9 @@
 package provisioner
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // A Report is what came of a look or an applied plan: one result for each
 // machine that something was done about, or that was left alone with an error.
@@ -44,13 +47,15 @@ type watch struct {
 	open    map[*unit]struct{}   // something of them is under way
 	given   map[*unit]int        // given up for now: where in the report
 	acted   map[*unit]bool       // with a gate: something was begun
+	reap    map[InstanceID]bool  // with a gate: instances without a machine that may be stopped
+	dooms   map[*doomed]struct{} // of them, or of all: on their way out
 	report  Report
 	err     error
 	finish  func() // called once, when the wait is over
 }
 
 func newWatch(gate map[MachineID]Action, finish func()) *watch {
-	return &watch{gate: gate, open: map[*unit]struct{}{}, given: map[*unit]int{}, acted: map[*unit]bool{}, finish: finish}
+	return &watch{gate: gate, open: map[*unit]struct{}{}, given: map[*unit]int{}, acted: map[*unit]bool{}, dooms: map[*doomed]struct{}{}, finish: finish}
 }
 
 // allows says whether anybody who drives the engine wants the action.
@@ -68,6 +73,34 @@ func (e *engine) allows(u *unit, a Action) bool {
 		}
 	}
 	return false
+}
+
+// allowsReap says whether anybody who drives the engine wants an instance
+// stopped that no machine has.
+func (e *engine) allowsReap(id InstanceID) bool {
+	return e.running || slices.ContainsFunc(e.watch, func(w *watch) bool { return w.gate == nil || w.reap[id] })
+}
+
+// condemned: an instance without a machine is on its way out, and whoever waits
+// waits for it.
+func (e *engine) condemned(d *doomed) {
+	for _, w := range e.watch {
+		if w.began && (w.gate == nil || w.reap[d.id]) {
+			w.dooms[d] = struct{}{}
+			delete(w.reap, d.id)
+		}
+	}
+}
+
+// reprieved: it is stopped, or given up for now, or let be.
+func (e *engine) reprieved(d *doomed, r Result) {
+	r.Machine, r.Instance = d.machine, d.id
+	for _, w := range e.watch {
+		if has(w.dooms, d) {
+			delete(w.dooms, d)
+			w.report.Results = append(w.report.Results, r)
+		}
+	}
 }
 
 // passed: an applied plan is about the unit, and is not what is decided now.
@@ -154,10 +187,13 @@ func (e *engine) checkWatches() {
 	}
 	waiting := e.watch[:0]
 	for _, w := range e.watch {
-		settled := w.applied && len(w.open) == 0 && e.list.op == nil && e.zones.op == nil && !e.profiles.busy()
+		settled := w.applied && len(w.open) == 0 && len(w.dooms) == 0 && e.list.op == nil && e.list.stage == listIdle && e.zones.op == nil && !e.profiles.busy()
 		if w.err == nil && !settled {
 			waiting = append(waiting, w)
 			continue
+		}
+		for _, id := range slices.Sorted(maps.Keys(w.reap)) {
+			w.report.Results = append(w.report.Results, Result{Kind: ActionLeave, Instance: id, Reason: reasonOtherwise + e.explainInstance(id).Reason})
 		}
 		w.finish()
 	}

@@ -72,8 +72,8 @@ func newReport(f fleet.Fleet, plan provisioner.Plan, planOnly bool) *report {
 	}
 	r.Warnings = append([]string{}, f.Warnings...)
 	r.Warnings = append(r.Warnings, plan.Warnings...)
-	for _, i := range plan.Unknown {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("instance %s: %s", i.ID, provisioner.ReasonUnknown))
+	for _, u := range slices.Concat(plan.Sweep.Stop, plan.Sweep.Left) {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("instance %s: %s", u.Instance.ID, u.Reason))
 	}
 	actions := map[provisioner.MachineID]provisioner.Action{}
 	for _, a := range slices.Concat(plan.Actions, plan.Left) {

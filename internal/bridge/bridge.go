@@ -11,8 +11,10 @@ type Op struct {
 	Kind     string // in the engine's words, such as "starting"
 	Machine  string // empty for one that is about many
 	Zone     string // of a start
+	Again    bool   // a start that is an attempt that was made before
 	Instance string // of a stop
 	Undo     bool   // a stop of what was made and could not be recorded
+	Reap     bool   // a stop of an unknown instance (HV9)
 	Error    bool   // a status that shows a failure
 
 	// Run carries the operation out, in the calling goroutine, and hands its

@@ -51,7 +51,7 @@ func (s *sim) checkBegin(j *job) {
 			s.fail("ST13", "machine %s starts and does not want an instance", j.id)
 		}
 	case "stopping":
-		if !j.Undo && !t.mode.Destroyed() {
+		if !j.Undo && !(j.Reap && t.mode.Unknown()) && !t.mode.Destroyed() {
 			s.fail("HV2", "instance %s of machine %s is stopped in mode %s", j.Instance, j.id, t.mode)
 		}
 	case "writing a status":

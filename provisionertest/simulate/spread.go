@@ -21,6 +21,9 @@ func (s *sim) checkChoice(ops []bridge.Op) {
 			if chosen != "" {
 				return
 			}
+			if op.Again { // it is asked for where it was
+				return
+			}
 			id, chosen = provisioner.MachineID(op.Machine), provisioner.ZoneName(op.Zone)
 		}
 	}
