@@ -167,7 +167,7 @@
 // restart then goes on with the very attempt that was open, and starts at once
 // what was never attempted. Without it, and with a broker that has none of the
 // above, a crash between the start and its record costs the instance that was
-// made: nobody can find it again. docs/guarantees.md has the whole grid.
+// made: nobody can find it again. docs/crashes.md has the whole grid.
 //
 // # Concurrency
 //
