@@ -343,6 +343,9 @@ func (r *running) prepareInfo(ctx context.Context, needs []need, all []prepared)
 	for i, x := range infos {
 		one := &all[places[i]]
 		if one.nonce == "" {
+			one.nonce = x.Info.Nonce
+		}
+		if one.nonce == "" {
 			one.nonce = r.newNonce()
 		}
 		if one.err == nil {

@@ -20,7 +20,8 @@ import (
 // expected (IC2, IC4). It changes nothing. A host may call it where such
 // information comes in; a Task does so before each start. In order:
 //
-//   - Constraints and Instance, as their own packages check them
+//   - Constraints and Instance, as their own packages check them; Nonce, if
+//     there is one, has a host tag and more
 //   - Placement and RootDisk.Source are printable text
 //   - a volume has an id of its own, a size and an attachment
 //   - an attachment names its volume, once, and this machine, and no instance;
@@ -33,7 +34,11 @@ import (
 // Group and Agents are not looked at: members that do not exist count for
 // nothing, and which agents will do is for [ChooseAgents] to say.
 func (i *StartInfo) Validate(machine MachineID) error {
-	_, err := i.config(machine, "host:nonce")
+	nonce := "host:nonce"
+	if i.Nonce != "" {
+		nonce = i.Nonce
+	}
+	_, err := i.config(machine, nonce)
 	return err
 }
 

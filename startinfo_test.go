@@ -96,6 +96,7 @@ func TestStartInfoFaults(t *testing.T) {
 	}{
 		{"IC6: constraints that could not have been parsed", info{Constraints: constraints.Value{Tags: []string{"a", "^a"}, Arch: "\n"}},
 			`Constraints: constraints: arch: want printable UTF-8 text; tags: "a": both asked for and to be avoided`},
+		{"ST10: a nonce of the host's", info{Nonce: "nonsense"}, `Instance: instance config of machine "1": Nonce "nonsense": want <host tag>:<uuid>`},
 		{"IC1: the instance config", info{Instance: instancecfg.Info{Base: "\t", APIAddresses: []string{"here"}}},
 			`Instance: instance config of machine "1": Base "\t": want printable text; APIAddresses[0] "here": want host:port`},
 		{"IC2: placement", info{Placement: "zone=\x00"}, `Placement "zone=\x00": want printable text`},

@@ -65,6 +65,12 @@ type StartInfo struct {
 	Instance    instancecfg.Info
 	Placement   string
 
+	// Nonce is the machine's, "<host tag>:<uuid>", where the host makes one
+	// with each record; never that of another record, nor of an earlier one
+	// with the same id. Empty: a start draws one. With it a start that a crash
+	// has cut off keeps its first token, also without an IntentStore.
+	Nonce string
+
 	// Group is the machine's distribution group. It is used where the host
 	// has no GroupFinder; the zero value means no group.
 	Group Group

@@ -28,13 +28,15 @@ type brokerKind struct {
 	name   string
 	traits provisioner.Traits
 	finds  bool
+	nonce  bool // the host makes one with each record
 }
 
 var brokerKinds = []brokerKind{
-	{"labels", provisioner.Traits{Labels: true}, false},
-	{"can look up", provisioner.Traits{}, true},
-	{"dedupes by token", provisioner.Traits{DedupesByToken: true}, false},
-	{"none of it", provisioner.Traits{}, false},
+	{name: "labels", traits: provisioner.Traits{Labels: true}},
+	{name: "can look up", finds: true},
+	{name: "dedupes by token, nonce in the record", traits: provisioner.Traits{DedupesByToken: true}, nonce: true},
+	{name: "dedupes by token", traits: provisioner.Traits{DedupesByToken: true}},
+	{name: "none of it"},
 }
 
 func (c cell) String() string {
@@ -74,7 +76,7 @@ func (c cell) loss() string {
 		return settled
 	case c.dies && unheard:
 		return oneLeft
-	case c.dies, stored && c.broker.traits.DedupesByToken:
+	case c.dies, c.broker.nonce, stored && c.broker.traits.DedupesByToken:
 		return settled
 	case stored && unheard:
 		return heldOne
@@ -124,6 +126,11 @@ func (c cell) host(t *testing.T) (*provisionertest.World, provisionertest.Host) 
 		Optional: provisioner.Optional{Zones: b, Traits: b, Status: s, Life: s}}
 	if c.broker.finds {
 		host.Optional.Finder = b
+	}
+	for _, m := range w.Machines() {
+		if c.broker.nonce {
+			must(t, w.SetStartInfo(m.ID, provisioner.StartInfo{Nonce: "c:" + string(m.ID)}))
+		}
 	}
 	if c.intents {
 		host.Optional.Intents = s
@@ -212,8 +219,9 @@ test runs every cell, and writes this file
 		fmt.Fprintf(&b, "- **%s**: %s\n", m.word, m.meaning)
 	}
 	b.WriteString(`
-A token without a stored intent helps within a Task's life, and not over a crash: it
-is made from the machine's nonce, which is lost then. Between the answer of the
+A token without a stored intent helps over a crash only if the host makes a nonce
+with each record (` + "`StartInfo.Nonce`" + `), for tokens are made from it, and then only for
+the first attempt: how many there were is lost. Between the answer of the
 broker and the record (` + "`before record`" + `) nothing is called, so that is as ` + "`after start`" + `.
 Without a place for intents the points before and after one are the same.
 `)
