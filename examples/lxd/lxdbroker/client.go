@@ -229,9 +229,26 @@ const (
 	opCancelled = 401
 )
 
+// seesThrough is how long a change is still waited for after the end of its
+// context. LXD does not notice that its client is gone: it would begin all the
+// same, and a listing afterwards would lack what is still to come.
+const seesThrough = 2 * time.Second
+
+// outlive is ctx, which ends so much later.
+func outlive(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(d, cancel) })
+	return longer, func() { stop(); cancel() }
+}
+
 // run makes a request and waits until what it began has ended.
 func (c *client) run(ctx context.Context, r call) error {
-	a, err := c.do(ctx, r)
+	if err := ctx.Err(); err != nil {
+		return &unansweredError{err}
+	}
+	longer, stop := outlive(ctx, seesThrough)
+	defer stop()
+	a, err := c.do(longer, r)
 	if err != nil || a.Type != "async" {
 		return err
 	}
@@ -243,8 +260,11 @@ func (c *client) run(ctx context.Context, r call) error {
 	var begun operation
 	_ = json.Unmarshal(a.Metadata, &begun) // without it, it can't be cancelled
 	err = c.wait(ctx, r, u)
-	if ctx.Err() != nil && begun.MayCancel {
-		c.cancel(ctx, u)
+	if ctx.Err() != nil {
+		if begun.MayCancel {
+			c.cancel(ctx, u)
+		}
+		_ = c.wait(longer, r, u) // so that what it makes can be listed; err says what the caller may know
 	}
 	return err
 }
