@@ -90,6 +90,51 @@ func TestWaitBetweenRounds(t *testing.T) {
 	<-ended
 }
 
+func TestMyState(t *testing.T) {
+	records := provisionertest.New(provisionertest.Settings{Kind: true}) // yours
+	provisionertest.TestState(t, records.State(), provisionertest.HostOptions{
+		Must: []string{"IntentStore", "StatusWriter"}, // found, or else it fails
+		Skip: map[string]string{"status-kept": "our machines have one status only"},
+		NewMachine: func(_ context.Context, m provisioner.Machine) (provisioner.MachineID, error) {
+			return m.ID, records.Add(m) // your program chooses its own ids: return them
+		},
+		SetLife: func(_ context.Context, id provisioner.MachineID, life provisioner.Life) error {
+			return records.SetLife(id, life)
+		},
+	})
+}
+
+func TestCrashAfterStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		world := newWorld(t, provisionertest.Settings{Controller: "test", Traits: provisioner.Traits{Labels: true}})
+		host := provisionertest.Host{Broker: world.Broker(), State: world.State()} // yours
+		crash, err := provisionertest.CrashAt(host, provisionertest.CrashAfterStart, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := func(h provisionertest.Host) context.CancelFunc {
+			cfg := provisioner.Config{Controller: "test", Changes: world.Changes()}
+			h.Configure(&cfg)
+			task, err := provisioner.New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			go task.Run(ctx)
+			return cancel
+		}
+		defer run(crash.Host)()
+		<-crash.Crashed()
+
+		defer run(host)()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if err := world.Check(); err != nil { // one instance, recorded, and no other
+			t.Error(err)
+		}
+	})
+}
+
 // newWorld has a machine 0 that wants an instance, zones a and b, and the
 // given trouble.
 func newWorld(t *testing.T, s provisionertest.Settings, faults ...string) *provisionertest.World {
@@ -134,22 +179,25 @@ func TestEmbedding(t *testing.T) {
 
 var goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
 
-// TestCodeInDocuments: every Go block of a document is in this file, so that
-// it compiles and does what the text says.
+// TestCodeInDocuments: every Go block of a document is in a test of this
+// directory, so that it compiles and does what the text says.
 func TestCodeInDocuments(t *testing.T) {
-	here, err := os.ReadFile("testing_test.go")
-	if err != nil {
-		t.Fatal(err)
+	code := ""
+	for _, name := range []string{"testing_test.go", "brokerguide_test.go"} {
+		here, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code += flat(string(here))
 	}
-	code := flat(string(here))
-	for _, name := range []string{"../README.md", "testing.md", "design.md"} {
+	for _, name := range []string{"../README.md", "testing.md", "design.md", "broker-guide.md"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, block := range goBlock.FindAllStringSubmatch(string(text), -1) {
 			if !strings.Contains(code, flat(block[1])) {
-				t.Errorf("%s shows code that is not in docs/testing_test.go, and so is never compiled:\n%s", name, block[1])
+				t.Errorf("%s shows code that is in no test of docs/, and so is never compiled:\n%s", name, block[1])
 			}
 		}
 	}

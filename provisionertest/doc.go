@@ -2,7 +2,9 @@
 // host of your own, and what your program does with one.
 //
 // [TestBroker] and [TestState] check that a host keeps its word, rule by rule;
-// [CheckBroker] and [CheckState] do so outside of tests.
+// [CheckBroker] and [CheckState] do so outside of tests. [CrashAt] cuts any host
+// off from its Task, [WithFaults] gives it trouble, [Intercept] a hook in each
+// call.
 //
 // A [World] is a cloud and a state in memory: one truth, seen through
 // provisioner.Broker, provisioner.State and every optional ability. It is

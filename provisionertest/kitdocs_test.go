@@ -22,8 +22,9 @@ func TestRulesInDocuments(t *testing.T) {
 
 These are the rules of ` + "`provisionertest.TestBroker`" + ` and ` + "`TestState`" + `, each a
 subtest of its own; ` + "`CheckBroker`" + ` and ` + "`CheckState`" + ` check the same outside of tests.
-How to use them is in [Testing](testing.md). A rule with needs is passed over where they
-are not met: a capability or promise that the host does not have, or an
+How to use them is in [Testing](testing.md) and in
+[Write a broker in an afternoon](broker-guide.md). A rule with needs is passed over
+where they are not met: a capability or promise that the host does not have, or an
 option without which the rule can't be provoked. ` + "`HostOptions.Must`" + ` turns that into a
 failure, ` + "`HostOptions.Skip`" + ` passes a rule over with a reason.
 

@@ -1,6 +1,7 @@
 package provisionertest_test
 
 import (
+	"crypto/rand"
 	"maps"
 	"slices"
 	"strings"
@@ -249,6 +250,22 @@ func badStates() map[string]*badState {
 		"start-info-by-id": {info: func(s *badState, ctx bg, ids []machineID) (infos, error) {
 			all, err := s.State.StartInfo(ctx, ids...)
 			return slices.DeleteFunc(all, func(r provisioner.StartInfoResult) bool { return r.Err != nil }), err
+		}},
+		"nonce-kept": {info: func(s *badState, ctx bg, ids []machineID) (infos, error) {
+			all, err := s.State.StartInfo(ctx, ids...)
+			for i := range all {
+				all[i].Info.Nonce = "kit:the-nonce"
+			}
+			return all, err
+		}},
+		"nonce-kept 2": {info: func(s *badState, ctx bg, ids []machineID) (infos, error) {
+			all, err := s.State.StartInfo(ctx, ids...)
+			for i := range all {
+				if len(ids) > 1 {
+					all[i].Info.Nonce = "kit:" + rand.Text() // made when it is asked for
+				}
+			}
+			return all, err
 		}},
 		"set-instance-records": {set: func(*badState, bg, provisioner.InstanceRecord) error { return nil }},
 		"set-instance-once": {set: func(s *badState, ctx bg, rec provisioner.InstanceRecord) error {

@@ -25,6 +25,8 @@ var stateRules = []rule{
 		normal, checkMachineNotFound},
 	{Rule{"start-info-by-id", "StartInfo gives exactly one result for each id, and NotFound for a machine that does not exist.", nil},
 		normal, checkStartInfo},
+	{Rule{"nonce-kept", "StartInfo tells no nonce of a machine, or the same each time and another one for each machine: by it the broker knows an attempt again.", nil},
+		normal, checkNonce},
 
 	{Rule{"set-instance-records", "SetInstance writes instance and zone down; the next reading shows them.", nil},
 		basic, checkSetInstance},
@@ -160,6 +162,21 @@ func checkStartInfo(p *probe) {
 	}
 	if err := results[unknown].Err; !errors.Is(err, errors.NotFound) {
 		p.fail("StartInfo of machine %s, which does not exist: %v: want NotFound", unknown, err)
+	}
+}
+
+func checkNonce(p *probe) {
+	a, b := p.machine(), p.machine()
+	nonces := func() [2]string {
+		r := byID(p, "StartInfo", []provisioner.MachineID{a, b}, p.state.StartInfo, func(r provisioner.StartInfoResult) provisioner.MachineID { return r.ID })
+		return [2]string{r[a].Info.Nonce, r[b].Info.Nonce}
+	}
+	first := nonces()
+	if again := nonces(); again != first {
+		p.fail("the nonces of machines %s and %s are %q, and then %q", a, b, first, again)
+	}
+	if first[0] != "" && first[0] == first[1] {
+		p.fail("machines %s and %s have the same nonce, %q", a, b, first[0])
 	}
 }
 
