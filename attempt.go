@@ -150,9 +150,13 @@ func (e *engine) intentFailed(u *unit, r *attempted) {
 		e.cancelStart(u, nil)
 		return
 	}
-	s.ready, s.stored, s.unasked = false, Intent{}, r.token
-	e.ledger.place(u.slot, noZone)
-	s.zone = noZone
+	s.ready, s.stored = false, Intent{}
+	if s.open { // made before, and stored anew for another lease
+		s.again, s.keep = e.cfg.dedupes, e.cfg.dedupes
+	} else {
+		s.unasked, s.zone = r.token, noZone
+		e.ledger.place(u.slot, noZone)
+	}
 	e.read(u)
 	e.waitUnreachable(u, errors.Annotate(r.intent, "storing the attempt"))
 }
@@ -255,7 +259,10 @@ func confirmed(e *engine, u *unit, m *message) {
 	case s.adopting && record.Life == Alive && record.Instance == "":
 		// It runs, perhaps since long, and is the machine's: tried again.
 		failed := s.made.err
+		// Until then it is what an open attempt has made.
 		s.made, s.adopting, s.known = nil, false, false
+		s.open, s.since, s.none, s.looked = true, e.opID, false, sight{}
+		s.again, s.keep = e.cfg.dedupes && s.token != "", e.cfg.dedupes && s.token != ""
 		e.waitUnreachable(u, errors.Annotate(failed, "recording the instance that is there"))
 	default:
 		s.cancelled = s.cancelled || record.Life != Alive || record.Instance != ""
@@ -386,6 +393,7 @@ func stop(e *engine, u *unit, _ *message) {
 		return
 	}
 	if why := e.dark(); why != "" {
+		e.brighten()
 		e.stops.Done("")
 		e.stopFailed(u, u.rec.Instance, errors.WithType(errors.New(why), ErrHeld))
 		return
@@ -491,12 +499,7 @@ func removed(e *engine, u *unit, m *message) {
 	e.tell(Event{Kind: EventRemoved, Machine: u.rec.ID})
 	e.settled(u, Result{Kind: ActionRemove, Instance: instance, Reason: "its record is removed"})
 	u.seq = e.seq
-	bare := instance == "" && e.cfg.searches()
-	begun := bare && !u.has(flagFresh|flagLooked) // an earlier Task may have
 	e.forget(u)
-	if bare {
-		e.bareRemoved(u.rec.ID, begun)
-	}
 }
 
 func queueUpkeep(e *engine, u *unit, _ *message) {

@@ -71,7 +71,7 @@ func (b *byHand) opOf(o *op, r *running) bridge.Op {
 	}
 	switch req := o.req.(type) {
 	case startCall:
-		x.Zone, x.Again = string(req.request.Zone), o.unit.start.open
+		x.Zone, x.Again = string(req.request.Zone), o.unit.start.open || req.adopt != nil || req.request.Token != ""
 	case StopRequest:
 		x.Instance, x.Undo = string(req.Instances[0]), o.undoes()
 		if o.doomed != nil {

@@ -241,7 +241,7 @@ func newEngine(cfg engineConfig, p Policy, l Limits) *engine {
 	e.list.rhythm.do = (*engine).readListing
 	e.reaper.retry.do = (*engine).readSpared
 	e.zones.retry.do = (*engine).readZones
-	e.census.again.do = (*engine).censusAgain
+	e.census.again.do = (*engine).lookForBare
 	return e
 }
 

@@ -380,7 +380,9 @@ func (e *engine) judgeSlice() {
 				s.First = e.list.arrived
 			}
 		}
-		e.report(s)
+		if p.unsure == "" { // or some record may have it
+			e.report(s)
+		}
 	}
 	if last {
 		e.dropPass()
@@ -437,6 +439,15 @@ func (e *engine) gateFacts(at time.Time) *gateFacts {
 	}
 	if e.list.last != nil {
 		f.failed = e.list.last.failed
+	}
+	if e.cfg.finder && !e.cfg.labels {
+		wanted := e.wanted()
+		f.left = func(id InstanceID) (Verdict, string) {
+			if m, ok := wanted[id]; ok {
+				return VerdictAdopt, "a search has shown it to be machine " + string(m) + "'s, which has no instance: it is adopted when that starts"
+			}
+			return e.reaper.left(id)
+		}
 	}
 	f.machine = func(id MachineID) (m Machine, known, shown bool) {
 		u := e.units[id]
@@ -524,6 +535,14 @@ func (e *engine) dark() string {
 		return "the instances could not be listed for more than " + darkAfter.String()
 	}
 	return ""
+}
+
+// brighten: something waits until the records can be read, and perhaps nothing
+// else would read them before the next resync.
+func (e *engine) brighten() {
+	if !e.look.down.IsZero() && !e.look.backlog() && !e.look.retry.item.On() {
+		e.startFleet()
+	}
 }
 
 // ErrHeld is what the error of a stop matches that is held back because records

@@ -783,6 +783,9 @@ func (r *running) remove(ctx context.Context, c removalCall) {
 			return
 		}
 		ctx = r.at(phaseNext)
+		if epoch, r.err = r.held(); r.err != nil {
+			return
+		}
 	}
 	if c.spared != nil { // before nobody knows any more whose it was (HV3, HV4)
 		s := *c.spared

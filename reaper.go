@@ -21,7 +21,7 @@ type reaper struct {
 	room    int                      // how many of those are put up with until the old ones are forgotten
 	undoing map[InstanceID]bool      // made by us, not recorded, on their way out
 
-	bare map[MachineID]time.Time // removed without an instance: until when one may still show
+	bare map[MachineID]time.Time // removed without an instance: which may still show: when
 
 	// What the host remembers over restarts, if it does.
 	read     bool // all of it was read

@@ -27,8 +27,7 @@ type census struct {
 	machines    map[MachineID][]Instance // of the last one
 	seen        map[MachineID]sight      // the last one that had any, of those in doubt
 	waiting     []*unit                  // for the next listing
-	again       moment                   // one more look, for what shows late of machines that were removed
-	bare        time.Time                // when that is late enough for the last of them
+	again       moment                   // when one is wanted for what was removed
 }
 
 // searches says whether instances can be looked for at all.
@@ -96,7 +95,7 @@ func (e *engine) takeCensus(began sight, l Listing, unclaimed []Instance) {
 			}
 		}
 	}
-	e.nobodys()
+	e.nobodys(began, whole)
 	waiting := c.waiting
 	c.waiting = nil
 	for _, u := range waiting {
@@ -263,6 +262,10 @@ func (e *engine) searched(u *unit, err error) {
 	case len(found) > 0 && s.cancelled:
 		e.undoFound(u, found)
 	case len(found) > 0:
+		if !e.zoneless(u) { // it is there, so it counts
+			s.zone = e.ledger.intern(found[0].Zone)
+			e.ledger.place(u.slot, s.zone)
+		}
 		e.queueAgain(u) // to record it is a part of the start
 	case s.cancelled && !s.open:
 		e.cancelStart(u, nil)
@@ -362,7 +365,7 @@ func (e *engine) adopt(u *unit, found []Instance) {
 		e.ask(u)
 		return
 	}
-	s.adopting = true
+	s.adopting, s.token, s.attempt = true, i.Labels.Token, max(s.attempt, 1)
 	record := InstanceRecord{Machine: u.rec.ID, Instance: i.ID, Nonce: s.nonce, Zone: i.Zone}
 	u.op = &op{kind: opStart, unit: u, phase: phaseRecord, lane: &e.starts, key: laneKey(u.rec.ID), req: startCall{request: StartRequest{Machine: u.rec.ID, Zone: e.ledger.name(s.zone)}, adopt: &record}}
 	e.enter(u, lifeStarting)
@@ -378,6 +381,27 @@ func (e *engine) undoFound(u *unit, found []Instance) {
 	e.beginUndo(u)
 }
 
+// wanted are the instances that searches have shown to be of machines that have
+// none, where listings show no labels.
+func (e *engine) wanted() map[InstanceID]MachineID {
+	all := map[InstanceID]MachineID{}
+	for id, instances := range e.census.machines {
+		if u := e.units[id]; u != nil && u.rec.Instance == "" {
+			for _, i := range instances {
+				all[i.ID] = id
+			}
+		}
+	}
+	for u := range e.astir {
+		if u.start != nil {
+			for _, i := range u.start.found {
+				all[i.ID] = u.rec.ID
+			}
+		}
+	}
+	return all
+}
+
 // adopted: of several instances of one machine those that it does not have are
 // stopped (ST19).
 func (e *engine) adopted(u *unit, surplus []Instance) {
@@ -386,43 +410,51 @@ func (e *engine) adopted(u *unit, surplus []Instance) {
 	}
 }
 
-// bareRemoved: the record of a machine without an instance is gone. Whether an
-// earlier Task has made one for it shows now, or, where reads are late, in one
-// more look.
-func (e *engine) bareRemoved(id MachineID, begun bool) {
-	e.reaper.bare[id] = e.now.Add(max(lingers, 2*e.cfg.visibility))
-	e.nobodys()
-	if !begun || e.cfg.consistent || e.quiet {
+// bare: a record was removed without an instance, by us as far as can be told.
+// If an earlier Task has made one, or an attempt was left open, it is waited for
+// until it would have shown.
+func (e *engine) bare(u *unit) {
+	if !e.cfg.searches() {
 		return
 	}
-	c := &e.census
-	if c.bare = e.now.Add(e.cfg.visibility); !c.again.item.On() {
-		e.at(&c.again, c.bare)
+	e.reaper.bare[u.rec.ID] = e.now
+	e.nobodys(sight{}, false)
+	begun := u.left != nil || !u.has(flagFresh|flagLooked)
+	seen := e.cfg.consistent && e.census.last.op != 0
+	if begun && !seen && !e.quiet && !e.census.again.item.On() {
+		e.lookForBareLater()
 	}
 }
 
-// censusAgain looks for what has been made for machines that were removed.
-func (e *engine) censusAgain() {
-	e.readCensus()
-	if c := &e.census; c.bare.After(e.now) {
-		e.at(&c.again, c.bare)
+// lookForBareLater: a second more than needed, so that one look does for those
+// that are removed together.
+func (e *engine) lookForBareLater() {
+	e.at(&e.census.again, e.now.Add(e.cfg.visibility+time.Second))
+}
+
+func (e *engine) lookForBare() {
+	if len(e.reaper.bare) > 0 {
+		e.readCensus()
+		e.lookForBareLater()
 	}
 }
 
 // nobodys stops what was made for machines whose records were removed without
-// an instance, and that shows only now.
-func (e *engine) nobodys() {
-	for id, until := range e.reaper.bare {
-		instances := e.census.machines[id]
-		switch {
-		case e.units[id] != nil || e.now.After(until):
+// an instance, as the last census shows it. A whole one, late enough, is the
+// last that is needed.
+func (e *engine) nobodys(began sight, whole bool) {
+	for id, removed := range e.reaper.bare {
+		if e.units[id] != nil {
 			delete(e.reaper.bare, id)
-		default:
-			for _, i := range ours(instances, e.cfg.controller, id, "") {
-				if !e.accounted(i.ID) {
-					e.doom(i.ID, id, "it was made for machine "+string(id)+", which was removed before it was provisioned")
-				}
+			continue
+		}
+		for _, i := range ours(e.census.machines[id], e.cfg.controller, id, "") {
+			if !e.accounted(i.ID) {
+				e.doom(i.ID, id, "it was made for machine "+string(id)+", which was removed before it was provisioned")
 			}
+		}
+		if whole && began.at.Sub(removed) >= e.cfg.visibility {
+			delete(e.reaper.bare, id)
 		}
 	}
 }

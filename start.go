@@ -409,8 +409,14 @@ func (e *engine) attempt(u *unit) {
 			return
 		}
 	}
-	asIs := s.again && s.zone == noZone // it was asked for when the broker had no zones
-	if !asIs && !e.zoneless(u) && !e.chooseZone(u) {
+	switch {
+	case s.again: // where it was, whatever is known of zones now
+		e.ledger.place(u.slot, s.zone)
+		e.probe(u, s.zone)
+	case e.zoneless(u):
+		s.zone = noZone
+		e.ledger.place(u.slot, noZone)
+	case !e.chooseZone(u):
 		return
 	}
 	if s.noZones != "" {
@@ -444,7 +450,7 @@ func (e *engine) wish(u *unit) *wish {
 // chooseZone picks and reserves a zone (AZ7), or deals with there being none.
 func (e *engine) chooseZone(u *unit) bool {
 	s, w := u.start, e.wish(u)
-	if s.keep && s.zone != noZone && (s.again || e.ledger.available(s.zone, w)) {
+	if s.keep && s.zone != noZone && e.ledger.available(s.zone, w) {
 		e.ledger.place(u.slot, s.zone)
 		e.probe(u, s.zone)
 		return true

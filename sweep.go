@@ -169,6 +169,7 @@ func (e *engine) reprieve(d *doomed) (why string, hold bool) {
 		return reasonUnread, true
 	}
 	if why := e.dark(); why != "" {
+		e.brighten()
 		return why, true
 	}
 	return "", false

@@ -11,7 +11,7 @@ type Op struct {
 	Kind     string // in the engine's words, such as "starting"
 	Machine  string // empty for one that is about many
 	Zone     string // of a start
-	Again    bool   // a start that is an attempt that was made before
+	Again    bool   // a start, and not a new choice: an attempt that was made before, or an instance that is adopted
 	Instance string // of a stop
 	Undo     bool   // a stop of what was made and could not be recorded
 	Reap     bool   // a stop of an unknown instance (HV9)

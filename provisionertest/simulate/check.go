@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/seed81ba69f2/provisioner"
 )
@@ -30,7 +32,7 @@ type usage struct {
 
 // checkBegin looks at an operation that the engine gives out.
 func (s *sim) checkBegin(j *job) {
-	t := s.task
+	t := j.task
 	s.logf("begin %s %s %s%s", j.Kind, j.id, j.Zone, j.Instance)
 	if j.id != "" && j.Kind != "writing a status" {
 		for _, other := range t.jobs {
@@ -51,9 +53,7 @@ func (s *sim) checkBegin(j *job) {
 			s.fail("ST13", "machine %s starts and does not want an instance", j.id)
 		}
 	case "stopping":
-		if !j.Undo && !(j.Reap && t.mode.Unknown()) && !t.mode.Destroyed() {
-			s.fail("HV2", "instance %s of machine %s is stopped in mode %s", j.Instance, j.id, t.mode)
-		}
+		s.checkStop(t, j)
 	case "writing a status":
 		if t.quiet && j.Error && !t.failed[j.id] {
 			s.fail("ST14", "shutdown shows a failure of machine %s", j.id)
@@ -64,15 +64,83 @@ func (s *sim) checkBegin(j *job) {
 	}
 }
 
-// checkMade looks at an instance that is about to be made.
+// checkStop looks at a stop that the engine gives out.
+func (s *sim) checkStop(t *task, j *job) {
+	i := s.world.byID[provisioner.InstanceID(j.Instance)]
+	switch {
+	case j.Undo:
+	case !j.Reap:
+		if !t.mode.Destroyed() {
+			s.fail("HV2", "instance %s of machine %s is stopped in mode %s", j.Instance, j.id, t.mode)
+		}
+	default:
+		s.checkReap(t, i)
+	}
+}
+
+// checkReap looks at an instance that is to be stopped because no machine has it.
+func (s *sim) checkReap(t *task, i *instance) {
+	u, known := t.Unit(i.machine)
+	spare := s.set.labels && known && u.Instance != "" && u.Instance != string(i.id)
+	switch {
+	case !spare && !t.mode.Unknown():
+		s.fail("HV2", "instance %s of machine %s is stopped in mode %s", i.id, i.machine, t.mode)
+	case i.spared == t || i.spared != nil && s.set.spares:
+		s.fail("HV4", "instance %s of machine %s is stopped, which was left when the record was removed", i.id, i.machine)
+	case s.set.labels && known && u.Alive && u.Instance == "":
+		s.fail("ST19", "instance %s of machine %s is stopped, and could be adopted", i.id, i.machine)
+	case !i.lost && !spare && i.spared == nil && i.live && (s.set.labels || known && strings.Contains("searching announcing preparing deriving starting confirming", u.Life)):
+		s.fail("HV9", "instance %s of machine %s is stopped, as if nobody knew of it", i.id, i.machine)
+	case s.now-i.at < time.Minute && s.jump == 0:
+		s.fail("HV9", "instance %s of machine %s is stopped as unknown when it is %v old", i.id, i.machine, s.now-i.at)
+	}
+}
+
+// checkMade looks at an instance that is about to be made: the machine has no
+// other, and none that would be found.
 func (s *sim) checkMade(made *instance, q provisioner.StartRequest) {
 	for _, i := range s.world.instances {
-		if i.live && !i.foreign && i.spared == nil && !i.lost && i.labels.Machine == q.Machine {
+		switch {
+		case !i.live || i.foreign || i.spared != nil || i.machine != q.Machine:
+		case !i.lost:
 			s.fail("ST11", "machine %s gets instance %s and still has %s", q.Machine, made.id, i.id)
-		}
-		if i.live && i.lost && i.nonce == q.Nonce {
+		case i.nonce == q.Nonce && !s.world.gave[q.Machine]:
 			s.fail("ST11", "machine %s gets instance %s in an attempt of its own, and whether %s was made is not known", q.Machine, made.id, i.id)
 		}
+	}
+}
+
+// checkAsked looks at what the broker is asked for.
+func (s *sim) checkAsked(t *task, q provisioner.StartRequest) {
+	w, l := s.world, q.Labels
+	if l.Controller == "" || l.Machine != q.Machine || l.Nonce != q.Nonce || l.Token != q.Token || q.Token == "" || l.Epoch != q.Epoch {
+		s.fail("ST10", "machine %s is asked for with the labels %+v", q.Machine, l)
+	}
+	if zone, again := w.asked[q.Token]; again && zone != q.Zone {
+		s.fail("ST11", "an attempt to start machine %s is repeated in zone %q, and was made in %q", q.Machine, q.Zone, zone)
+	}
+	w.asked[q.Token] = q.Zone
+	if s.set.intents && !w.stored[q.Token] {
+		s.fail("ST10", "machine %s is asked for before its attempt is stored", q.Machine)
+	}
+}
+
+// checkSwap looks at an intent that takes the place of another: one that is open
+// and may have made something is only given up with its start.
+func (s *sim) checkSwap(old, next provisioner.Intent) {
+	if i := s.world.tokens[old.Token]; old.Attempt > 0 && old.Token != next.Token && i != nil && i.live && !s.world.gave[next.Machine] && s.set.dedupes {
+		s.fail("ST11", "attempt %d to start machine %s has made %s, and attempt %d takes its place", old.Attempt, next.Machine, i.id, next.Attempt)
+	}
+}
+
+// checkHeld looks at a call that changes something, right when it is made.
+func (s *sim) checkHeld(t *task, c callKind, epoch uint64) {
+	switch {
+	case !s.set.lease:
+	case s.world.epoch != t.epoch:
+		s.fail("LC6", "%s is called without the lease", c)
+	case epoch != t.epoch:
+		s.fail("LC6", "%s is called with epoch %d, and the lease has %d", c, epoch, t.epoch)
 	}
 }
 
@@ -90,8 +158,7 @@ func (s *sim) checkStopped(i *instance, undo bool) {
 	}
 }
 
-func (s *sim) checkStatus(u provisioner.StatusUpdate) {
-	t := s.task
+func (s *sim) checkStatus(t *task, u provisioner.StatusUpdate) {
 	if t.writing[u.Machine] {
 		s.fail("ST20", "two statuses of machine %s are written at once", u.Machine)
 	}
@@ -117,9 +184,12 @@ func (s *sim) checkIDs(c callKind, ids []provisioner.MachineID) {
 }
 
 // heard looks at an event.
-func (s *sim) heard(e provisioner.Event) {
-	t := s.task
-	s.logf("event: %s", oneLine(e.String()))
+func (s *sim) heard(t *task, e provisioner.Event) {
+	who := ""
+	if t != s.task {
+		who = " of the former task"
+	}
+	s.logf("event%s: %s", who, oneLine(e.String()))
 	switch e.Kind {
 	case provisioner.EventShutdown:
 		t.hushed = true
@@ -127,7 +197,7 @@ func (s *sim) heard(e provisioner.Event) {
 		if t.hushed {
 			s.fail("ST14", "the start of machine %s fails during shutdown: %v", e.Machine, e.Err)
 		}
-		t.failed[e.Machine] = true
+		t.failed[e.Machine], s.world.gave[e.Machine] = true, true
 	case provisioner.EventZonesOut:
 		t.failed[e.Machine] = true
 	case provisioner.EventStarting:
@@ -145,15 +215,17 @@ func (s *sim) heard(e provisioner.Event) {
 	case provisioner.EventUnknown:
 		i := s.world.byID[e.Instance]
 		known := i.spared == nil || i.spared == t // what an earlier Task has spared is not stored yet
-		if i.live && !i.lost && known {
-			s.fail("HV9", "instance %s of machine %s is reported as unknown", e.Instance, i.labels.Machine)
+		told := s.set.labels                      // else listings do not tell whose it is
+		m := s.world.machines[i.machine]
+		spare := m != nil && m.Instance != "" && m.Instance != i.id
+		if i.live && !i.lost && known && told && !spare {
+			s.fail("HV9", "instance %s of machine %s is reported as unknown", e.Instance, i.machine)
 		}
 	}
 }
 
 // checkTurn looks at the engine after a turn.
-func (s *sim) checkTurn() {
-	t := s.task
+func (s *sim) checkTurn(t *task) {
 	if err := t.Audit(); err != nil {
 		s.fail("AZ7", "%v", err)
 	}
@@ -221,13 +293,15 @@ func (s *sim) checkLimit(what string, now, was, limit int) {
 // everything has.
 func (s *sim) unrest() string {
 	w, t := s.world, s.task
+	if len(s.tasks) > 1 {
+		return "a former task has not ended"
+	}
 	for _, j := range t.jobs {
 		return j.Kind + " " + string(j.id) + " is under way"
 	}
 	for _, id := range w.order {
 		m := w.machines[id]
 		u, ok := t.Unit(id)
-		host := w.machines[id.Host()]
 		switch {
 		case !ok:
 			return "machine " + string(id) + " is not known"
@@ -235,7 +309,7 @@ func (s *sim) unrest() string {
 			return "machine " + string(id) + " is dead and still there"
 		case m.Life == provisioner.Dying && m.Instance == "":
 			return "machine " + string(id) + " is dying without an instance"
-		case id.IsContainer() && (host == nil || host.Life != provisioner.Alive || host.Instance == ""):
+		case w.waits(id):
 			continue
 		case m.Instance == "":
 			return "machine " + string(id) + " has no instance: " + u.Life
@@ -261,11 +335,20 @@ func (s *sim) unrest() string {
 	return ""
 }
 
+// waits says whether a machine is a container whose host can't take it.
+func (w *world) waits(id provisioner.MachineID) bool {
+	host := w.machines[id.Host()]
+	return w.machines[id] != nil && id.IsContainer() && (host == nil || host.Life != provisioner.Alive || host.Instance == "")
+}
+
 // checkRest holds what must be so when everything rests.
 func (s *sim) checkRest() {
 	w := s.world
 	for _, id := range w.adrift() {
-		s.fail("ST12", "instance %s of machine %s is left behind", id, w.byID[id].labels.Machine)
+		if w.waits(w.byID[id].machine) {
+			continue // it is adopted when its host is ready
+		}
+		s.fail("ST12", "instance %s of machine %s is left behind", id, w.byID[id].machine)
 	}
 	for _, id := range s.known {
 		if u, ok := s.task.Unit(id); ok && u.Made != "" {

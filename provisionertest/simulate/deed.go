@@ -16,7 +16,11 @@ type settings struct {
 	slowness int // how many of latencies there are
 
 	zoned, derives, maintains, groups, auth, limiter bool
-	dedupes, labels, echo, asksGroup                 bool
+	dedupes, labels, finder, consistent, intents     bool // the ways to find out what was made
+	lease, exits, exclusive, slowUp, ages            bool
+	spares                                           bool // what is left running is remembered
+	echo, asksGroup                                  bool
+	visibility                                       time.Duration
 	zonesUnrecorded                                  bool
 
 	retry   provisioner.RetryPolicy
@@ -45,7 +49,10 @@ func (s *sim) decide() {
 	}
 	set.slowness = 1 + d.n(len(latencies))
 	set.zoned, set.derives, set.maintains, set.groups, set.auth, set.limiter = !one(6), one(3), one(2), one(2), one(3), one(4)
-	set.dedupes, set.labels, set.echo, set.asksGroup = one(2), one(2), one(2), one(4)
+	set.dedupes, set.labels, set.finder, set.consistent, set.intents = one(2), one(2), one(2), one(2), one(2)
+	set.lease, set.exits, set.slowUp, set.ages, set.echo, set.asksGroup = one(3), one(2), one(3), one(2), one(2), one(4)
+	set.exclusive = set.searchable() && one(5)
+	set.visibility = []time.Duration{0, 10 * time.Second}[d.n(2)]
 	set.zonesUnrecorded = one(8)
 	switch d.n(4) {
 	case 0:
@@ -61,7 +68,7 @@ func (s *sim) decide() {
 	set.launch = []time.Duration{0, 0, 20 * time.Second, provisioner.Off}[d.n(4)]
 	set.refresh = []time.Duration{0, 0, provisioner.Off}[d.n(3)]
 	set.deaf = d.n(4)
-	set.keeps = one(4)
+	set.keeps = one(3)
 	if one(2) {
 		set.deaf, set.resync = 0, provisioner.Off
 	}
@@ -95,6 +102,9 @@ func (s *sim) decide() {
 			kind = favourite
 		}
 		s.deeds = append(s.deeds, deed{kind: kind, n: 100 + i, pick: d.next(), at: time.Duration(d.n(span*1000)) * time.Millisecond})
+	}
+	if !set.consistent { // VisibilityGrace is waited for on the clock
+		s.deeds = slices.DeleteFunc(s.deeds, func(x deed) bool { return x.kind == deedJump })
 	}
 	if one(10) {
 		set.even = true
@@ -138,13 +148,17 @@ const (
 	deedJump
 	deedCrash
 	deedRestart
+	deedStall
 	deedKinds
 )
 
 var deedNames = [deedKinds]string{"add", "container", "dying", "dead", "dead-all", "keep", "forget", "return", "provision", "zone-down", "zone-up", "zone-gone",
-	"mode", "limits", "retry", "changed", "look", "jump", "crash", "restart"}
+	"mode", "limits", "retry", "changed", "look", "jump", "crash", "restart", "stall"}
 
 func (k deedKind) String() string { return deedNames[k] }
+
+// searchable says whether an instance can be found by what it was made for.
+func (set *settings) searchable() bool { return set.labels || set.finder }
 
 // evenDeeds are those after which a fleet is still evenly spread.
 var evenDeeds = []deedKind{deedAdd, deedContainer, deedMode, deedLimits, deedRetry, deedChanged, deedLook, deedCrash, deedRestart}
@@ -213,6 +227,7 @@ func (s *sim) act(x deed) {
 		}
 	case deedForget:
 		if m != nil && m.Instance == "" {
+			w.abandon(id)
 			w.remove(id)
 			w.gone = append(w.gone, id)
 			s.changed(id)
@@ -226,7 +241,8 @@ func (s *sim) act(x deed) {
 		}
 	case deedProvision:
 		if m != nil && m.Instance == "" && m.Life == provisioner.Alive {
-			i := &instance{id: provisioner.InstanceID(fmt.Sprintf("x-%d", x.n)), zone: z.Name, live: true, foreign: true}
+			i := &instance{id: provisioner.InstanceID(fmt.Sprintf("x-%d", x.n)), machine: id, zone: z.Name, live: true, foreign: true, at: s.now}
+			w.abandon(id)
 			w.instances = append(w.instances, i)
 			w.byID[i.id] = i
 			m.Instance, m.Zone = i.id, i.zone
@@ -257,15 +273,18 @@ func (s *sim) act(x deed) {
 		s.jump += by
 		said = by.String()
 	case deedCrash:
-		if len(w.adrift()) > 0 || s.task.ending {
-			return
-		}
 		s.logf("deed: crash")
-		s.die()
-		s.newTask()
+		s.succeed(s.task)
 		return
 	case deedRestart:
 		s.end()
+	case deedStall:
+		if !s.set.lease || len(s.tasks) > 2 {
+			return
+		}
+		s.logf("deed: stall")
+		s.stall(time.Duration(pick%600) * time.Second)
+		return
 	}
 	s.logf("deed: %s %s", x.kind, said)
 }
@@ -310,8 +329,10 @@ func (s *sim) changed(id provisioner.MachineID) {
 	times := 1 + max(0, d.n(5)-3)
 	for range times {
 		s.later(latencies[d.n(s.set.slowness)], func() {
-			if !s.task.ending {
-				s.task.Changed(id)
+			for _, t := range s.tasks {
+				if !t.ending {
+					t.Changed(id)
+				}
 			}
 		})
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/seed81ba69f2/provisioner"
@@ -35,6 +36,8 @@ type Engine interface {
 // are held by.
 type task struct {
 	Engine
+	epoch    uint64 // of its lease
+	frozen   bool   // it stands still, and does not know
 	jobs     []*job
 	looks    int // that somebody waits for
 	mode     provisioner.HarvestMode
@@ -59,10 +62,12 @@ type task struct {
 // be stopped between any two of their steps by the one goroutine there is.
 type job struct {
 	bridge.Op
-	id   provisioner.MachineID
-	mode provisioner.HarvestMode // when it was given out
-	next func() (struct{}, bool)
-	stop func()
+	task  *task
+	id    provisioner.MachineID
+	mode  provisioner.HarvestMode // when it was given out
+	token string                  // of its start
+	next  func() (struct{}, bool)
+	stop  func()
 
 	yield func(struct{}) bool
 	at    time.Duration   // when it goes on
@@ -72,14 +77,14 @@ type job struct {
 }
 
 // begin carries an operation out up to where it waits.
-func (s *sim) begin(op bridge.Op) {
-	j := &job{Op: op, id: provisioner.MachineID(op.Machine), mode: s.task.mode}
+func (s *sim) begin(t *task, op bridge.Op) {
+	j := &job{Op: op, task: t, id: provisioner.MachineID(op.Machine), mode: t.mode}
 	s.checkBegin(j)
 	j.next, j.stop = iter.Pull(func(yield func(struct{}) bool) {
 		j.yield = yield
 		op.Run()
 	})
-	s.task.jobs = append(s.task.jobs, j)
+	t.jobs = append(t.jobs, j)
 	s.resume(j)
 }
 
@@ -92,12 +97,7 @@ func (s *sim) resume(j *job) {
 	if waits {
 		return
 	}
-	for i, other := range s.task.jobs {
-		if other == j {
-			s.task.jobs = append(s.task.jobs[:i], s.task.jobs[i+1:]...)
-			break
-		}
-	}
+	j.task.jobs = slices.DeleteFunc(j.task.jobs, func(other *job) bool { return other == j })
 }
 
 // wait lets the call that is being made wait. It returns false if the call's
@@ -127,8 +127,8 @@ type scripted struct{ call string }
 func (p scripted) String() string { return "scripted panic in " + p.call }
 
 // cutCalls wakes the calls whose contexts have ended.
-func (s *sim) cutCalls() {
-	for _, j := range s.task.jobs {
+func (s *sim) cutCalls(t *task) {
+	for _, j := range t.jobs {
 		if j.ctx == nil || j.ctx.Err() == nil {
 			continue
 		}
@@ -143,20 +143,21 @@ func (s *sim) cutCalls() {
 var obedience = []time.Duration{0, 0, time.Millisecond, 500 * time.Millisecond, 3 * time.Second}
 
 // release lets everything go on that would wait for long.
-func (s *sim) release() {
-	for _, j := range s.task.jobs {
+func (s *sim) release(t *task) {
+	for _, j := range t.jobs {
 		j.at = min(j.at, s.now+time.Duration(s.r.IntN(3))*time.Second)
 	}
 }
 
-// die ends a controller at once: what its calls were about to do has happened
-// or never will.
-func (s *sim) die() {
-	jobs := s.task.jobs
-	s.task.jobs = nil
+// die ends a controller at once: what its calls were about to do happens now,
+// later, or never.
+func (s *sim) die(t *task) {
+	jobs := t.jobs
+	t.jobs = nil
 	for _, j := range jobs {
 		s.current = j
 		j.stop()
 	}
 	s.current = nil
+	s.tasks = slices.DeleteFunc(s.tasks, func(other *task) bool { return other == t })
 }

@@ -30,11 +30,14 @@ const (
 	callStatus
 	callMaintain
 	callLimit
+	callFind
+	callIntents
+	callIntent
 	callKinds
 )
 
 var callNames = [callKinds]string{"fleet", "machines", "info", "listing", "zones", "retries", "groups", "auth", "derive",
-	"start", "record", "stop", "remove", "ensure-dead", "status", "maintain", "limiter"}
+	"start", "record", "stop", "remove", "ensure-dead", "status", "maintain", "limiter", "find", "intents", "intent"}
 
 func (c callKind) String() string { return callNames[c] }
 
@@ -54,33 +57,36 @@ const (
 	troubleOne // one of its results is an error
 	troubleUnread
 	troublePartial // a listing
+	troubleZone    // a listing, in which one zone is missing
+	troubleLate    // what was accepted is done later
 	troubleOdd     // an instance that nobody asked for in this form
 	troubles
 )
 
-var troubleNames = [troubles]string{"none", "error", "panic", "hang", "stuck", "slow", "missing", "double", "foreign", "one-error", "unread", "partial", "odd"}
+var troubleNames = [troubles]string{"none", "error", "panic", "hang", "stuck", "slow", "missing", "double", "foreign", "one-error", "unread", "partial", "zone", "late", "odd"}
 
 // apply lists the troubles that a call can have besides those of all calls.
 var apply = [callKinds][]trouble{
 	callFleet:    {troubleMissing, troubleDouble, troubleForeign, troubleOne, troubleUnread},
-	callMachines: {troubleMissing, troubleDouble, troubleForeign, troubleOne, troubleUnread},
+	callMachines: {troubleMissing, troubleDouble, troubleForeign, troubleOne, troubleUnread, troubleUnread},
 	callInfo:     {troubleMissing, troubleDouble, troubleForeign, troubleOne},
 	callGroups:   {troubleMissing, troubleDouble, troubleForeign, troubleOne},
 	callAuth:     {troubleMissing, troubleDouble, troubleForeign, troubleOne},
 	callRetries:  {troubleMissing, troubleDouble, troubleForeign, troubleOne, troubleUnread},
-	callListing:  {troublePartial},
+	callIntents:  {troubleMissing, troubleDouble, troubleForeign, troubleOne},
+	callListing:  {troublePartial, troubleZone},
+	callFind:     {troublePartial, troubleZone},
 	callZones:    {troubleMissing, troubleDouble},
-	callStart:    {troubleOdd, troubleError, troubleError},
+	callStart:    {troubleOdd, troubleError, troubleError, troubleLate},
 }
 
 // off are the faults that no seed has yet, and why; -off prints them.
 var off = []struct{ fault, why string }{
-	{"the reply of a start is lost (time-out, cancelled, panic, ambiguous error after the effect), where the broker does not dedupe by token", "nobody finds the instance before ST11 and ST19 are in force"},
-	{"the instance of a lost reply counts (as a leak, or as a second one), where the broker dedupes", "after its start was given up or cancelled, only ST19 finds it"},
-	{"a crash between a start and its record", "ST10's intent and ST19's look-up find the instance"},
-	{"a restart while a call of the former Task is out, or an orphan that it has named counts", "ST19 adopts what it finds"},
+	{"what is lost counts (as a leak, or as a second instance), where the broker neither shows labels nor can be searched by them", "nobody can find it; where it dedupes, only what was asked for again counts"},
+	{"what a crash leaves counts, of a machine that has no record any more, or another instance", "nobody looks for it but the harvest of unknown instances"},
+	{"a clock jumps while instances are seen late", "VisibilityGrace is waited for on that clock"},
+	{"a stop or an intent comes to pass long after its controller has crashed, without a lease", "nothing tells the broker that it is not wanted any more"},
 	{"unknown instances are stopped", "they are only reported in every mode (HV9 to HV11)"},
-	{"a lease that is lost", "LC6"},
 	{"LXD profile changes", "LX1 to LX8"},
 }
 
@@ -156,22 +162,19 @@ func (s *sim) fateOf(c callKind, id provisioner.MachineID) fate {
 	after := d.n(3) == 0
 	long := time.Duration(5+d.n(900)) * time.Second
 	endless := d.n(3) == 0
+	if what == troubleLate && s.set.consistent {
+		return f
+	}
 	key := fmt.Sprintf("%s:%s:%d", c, id, n)
 	if !s.strikes(key, troubleNames[what]) {
 		return f
 	}
 	f.what, f.after = what, after
-	if c == callStart && !s.set.dedupes {
-		f.after = false // its reply is not lost
-	}
 	switch what {
 	case troubleHang:
 		f.before = forever
 		if f.after {
 			f.before, f.then = f.then, forever
-		}
-		if c == callStart && f.after {
-			f.then = 0
 		}
 	case troubleStuck, troubleSlow:
 		f.before = long
@@ -208,7 +211,7 @@ func (f fate) err(c callKind) error {
 		}
 		return err
 	}
-	if f.after { // only these may leave an instance behind
+	if f.after || f.what == troubleLate { // only these may leave an instance behind
 		if f.class%2 == 0 {
 			return provisioner.Ambiguous(err)
 		}

@@ -22,8 +22,9 @@ type sim struct {
 	only  map[string]bool // if it isn't nil: the deeds and faults there are
 
 	world   *world
-	task    *task
-	current *job // whose call is being made
+	tasks   []*task // that still do something
+	task    *task   // the one that has the lease
+	current *job    // whose call is being made
 	mode    provisioner.HarvestMode
 	limits  provisioner.Limits
 	known   []provisioner.MachineID // in the order in which they came
@@ -32,6 +33,7 @@ type sim struct {
 	now     time.Duration
 	jump    time.Duration // the Task's clock is ahead by that
 	items   []item
+	over    bool
 	calm    bool
 	leaving bool // the last Task ends
 
@@ -99,7 +101,10 @@ func (s *sim) play() {
 			s.fail("panic", "%v", p)
 			s.logf("%s", debug.Stack())
 		}
-		s.die()
+		s.over = true
+		for _, t := range slices.Clone(s.tasks) {
+			s.die(t)
+		}
 	}()
 	span := time.Duration(0)
 	s.newTask()
@@ -123,12 +128,17 @@ func (s *sim) settle() {
 	for i := range s.world.zones {
 		s.world.zones[i].Available, s.world.zones[i].listed = true, true
 	}
-	s.release()
+	for _, t := range s.tasks {
+		s.thaw(t)
+		s.release(t)
+	}
 	why := ""
 	for range 16 {
-		if s.task.ending {
+		if len(s.tasks) > 1 || s.task.ending {
 			s.run(s.now + 2*time.Minute)
-			s.release()
+			for _, t := range s.tasks {
+				s.release(t)
+			}
 		}
 		s.retry()
 		s.run(s.now + 15*time.Minute)
@@ -188,11 +198,16 @@ func (s *sim) soonest() (at time.Duration, n int) {
 			n++
 		}
 	}
-	if when, ok := s.turnDue(); ok {
-		see(when)
-	}
-	for _, j := range s.task.jobs {
-		see(j.at)
+	for _, t := range s.tasks {
+		if t.frozen {
+			continue
+		}
+		if when, ok := s.turnDue(t); ok {
+			see(when)
+		}
+		for _, j := range t.jobs {
+			see(j.at)
+		}
 	}
 	for _, x := range s.items {
 		see(x.at)
@@ -212,14 +227,19 @@ func (s *sim) one(at time.Duration, k int) {
 		k--
 		return k < 0
 	}
-	if when, ok := s.turnDue(); ok && due(when) {
-		s.turn()
-		return
-	}
-	for _, j := range s.task.jobs {
-		if due(j.at) {
-			s.resume(j)
+	for _, t := range s.tasks {
+		if t.frozen {
+			continue
+		}
+		if when, ok := s.turnDue(t); ok && due(when) {
+			s.turn(t)
 			return
+		}
+		for _, j := range t.jobs {
+			if due(j.at) {
+				s.resume(j)
+				return
+			}
 		}
 	}
 	for i, x := range s.items {
@@ -232,8 +252,7 @@ func (s *sim) one(at time.Duration, k int) {
 }
 
 // turnDue is when the engine turns next.
-func (s *sim) turnDue() (at time.Duration, ok bool) {
-	t := s.task
+func (s *sim) turnDue(t *task) (at time.Duration, ok bool) {
 	if t.Waiting() || t.Backlog() {
 		if !t.poked { // sometimes more comes in before it is heard
 			t.poked, t.pokedFor = true, s.now+time.Duration(max(0, s.r.IntN(4)-2))*time.Millisecond
@@ -244,8 +263,7 @@ func (s *sim) turnDue() (at time.Duration, ok bool) {
 	return next.Sub(epoch) - s.jump, ok
 }
 
-func (s *sim) turn() {
-	t := s.task
+func (s *sim) turn(t *task) {
 	t.poked = false
 	for _, id := range s.world.order {
 		if !slices.Contains(s.known, id) {
@@ -254,31 +272,56 @@ func (s *sim) turn() {
 	}
 	ops, cuts, events := t.Step(epoch.Add(s.now + s.jump))
 	for _, e := range events {
-		s.heard(e)
+		s.heard(t, e)
 	}
-	s.checkChoice(ops)
+	s.checkChoice(t, ops)
 	for _, op := range ops {
-		s.begin(op)
+		s.begin(t, op)
 	}
 	t.quiet = t.hushed
 	if cuts > 0 {
-		s.cutCalls()
+		s.cutCalls(t)
 	}
-	s.checkTurn()
-	if hushed, _, orphans := t.Hushed(); hushed && !s.leaving {
-		s.release()
-		if len(t.jobs) == 0 && !t.Waiting() {
-			s.succeed(orphans)
+	s.checkTurn(t)
+	if hushed, calls, orphans := t.Hushed(); hushed && !s.leaving {
+		if s.release(t); s.set.exits || len(t.jobs) == 0 && !t.Waiting() {
+			s.logf("ended; left behind: %v %v", calls, orphans)
+			s.succeed(t)
 		}
 	}
 }
 
-// succeed puts a new Task in the place of one that has ended.
-func (s *sim) succeed(orphans []string) {
-	for _, o := range orphans {
-		id, _, _ := strings.Cut(o, " of ")
-		s.world.byID[provisioner.InstanceID(id)].lost = true
+// succeed is the end of a Task, and of the calls that it has left behind. If
+// it had the lease, a new one comes.
+func (s *sim) succeed(t *task) {
+	s.die(t)
+	if t == s.task {
+		s.world.disown()
+		s.newTask()
 	}
-	s.logf("ended; left behind: %v", orphans)
+}
+
+// stall lets the Task stand still where it is, while another gets the lease.
+func (s *sim) stall(d time.Duration) {
+	t := s.task
+	t.frozen = true
+	s.world.disown()
 	s.newTask()
+	s.later(d, func() { s.thaw(t) })
+}
+
+// thaw lets a Task go on that has stood still: soon it hears that its lease is
+// lost.
+func (s *sim) thaw(t *task) {
+	if !t.frozen {
+		return
+	}
+	t.frozen = false
+	s.logf("the stalled task goes on")
+	s.later(time.Duration(s.r.IntN(3))*time.Second, func() {
+		if !t.ending {
+			t.ending = true
+			t.Quiet(true)
+		}
+	})
 }

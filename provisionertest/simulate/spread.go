@@ -12,8 +12,7 @@ import (
 // machine can use, none has fewer of its group, and of these none has fewer
 // machines (AZ5). It counts for itself, so it looks only at turns in which
 // nothing else has moved.
-func (s *sim) checkChoice(ops []bridge.Op) {
-	t := s.task
+func (s *sim) checkChoice(t *task, ops []bridge.Op) {
 	var id provisioner.MachineID
 	var chosen provisioner.ZoneName
 	for _, op := range ops {

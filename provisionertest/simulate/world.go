@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/juju/errors"
 
 	"github.com/seed81ba69f2/provisioner"
-	"github.com/seed81ba69f2/provisioner/instancecfg"
 	"github.com/seed81ba69f2/provisioner/internal/bridge"
 )
 
@@ -24,9 +22,16 @@ type world struct {
 	instances []*instance
 	byID      map[provisioner.InstanceID]*instance
 	tokens    map[string]*instance
+	asked     map[string]provisioner.ZoneName // by token: where an attempt was made
+	intents   map[provisioner.MachineID]provisioner.Intent
+	stored    map[string]bool                // tokens of intents
+	pending   map[string]bool                // tokens of starts that come to pass later
+	gave      map[provisioner.MachineID]bool // its start was given up
+	epoch     uint64                         // of the lease
 	zones     []zone
 	gone      []provisioner.MachineID        // whose records the host itself took away
 	away      map[provisioner.MachineID]bool // was taken away at some time
+	removedBy map[provisioner.MachineID]*task
 }
 
 type zone struct {
@@ -36,19 +41,25 @@ type zone struct {
 
 type instance struct {
 	id       provisioner.InstanceID
+	machine  provisioner.MachineID // that it was made for
 	zone     provisioner.ZoneName
-	labels   provisioner.Labels
+	labels   provisioner.Labels // that can be seen
 	nonce    string
+	token    string
+	at       time.Duration // when it was made
+	slow     time.Duration // how long it takes to be up
 	live     bool
-	foreign  bool  // not made by the Task
+	foreign  bool  // not made by a Task
 	spared   *task // that has taken its record away, as it was to be left
-	lost     bool  // nobody heard that it was made, or its Task has ended and named it: the identity rules would find it
+	lost     bool  // no rule would find it
 	recorded bool  // SetInstance has said so
 }
 
 func newWorld(s *sim) *world {
 	return &world{s: s, machines: map[provisioner.MachineID]*provisioner.Machine{}, retryable: map[provisioner.MachineID]bool{},
-		byID: map[provisioner.InstanceID]*instance{}, tokens: map[string]*instance{}, away: map[provisioner.MachineID]bool{}}
+		byID: map[provisioner.InstanceID]*instance{}, tokens: map[string]*instance{}, away: map[provisioner.MachineID]bool{},
+		asked: map[string]provisioner.ZoneName{}, intents: map[provisioner.MachineID]provisioner.Intent{}, stored: map[string]bool{}, pending: map[string]bool{},
+		removedBy: map[provisioner.MachineID]*task{}, gave: map[provisioner.MachineID]bool{}}
 }
 
 func (w *world) add(id provisioner.MachineID) {
@@ -57,13 +68,16 @@ func (w *world) add(id provisioner.MachineID) {
 	}
 	w.machines[id] = &provisioner.Machine{ID: id, Life: provisioner.Alive, Status: provisioner.StatusPending}
 	w.order = append(w.order, id)
-	if w.s.task != nil {
-		delete(w.s.task.forgot, id)
+	for _, t := range w.s.tasks {
+		delete(t.forgot, id)
 	}
 }
 
 func (w *world) remove(id provisioner.MachineID) {
 	delete(w.machines, id)
+	delete(w.intents, id)
+	delete(w.removedBy, id)
+	delete(w.gave, id)
 	w.away[id] = true
 	w.order = slices.DeleteFunc(w.order, func(o provisioner.MachineID) bool { return o == id })
 }
@@ -101,8 +115,8 @@ func (w *world) do(ctx context.Context, c callKind, id provisioner.MachineID, ef
 		switch p := recover().(type) {
 		case nil:
 		case crashed:
-			if !happened && c != callStart && f.coin {
-				_ = effect()
+			if !happened {
+				w.outlive(c, f, effect)
 			}
 			panic(p)
 		case scripted:
@@ -114,7 +128,14 @@ func (w *world) do(ctx context.Context, c callKind, id provisioner.MachineID, ef
 		}
 	}()
 	if !s.wait(ctx, f.before, f.obeys()) {
+		if c == callStart && f.coin && !s.set.consistent {
+			w.afterwards(c, f, effect)
+		}
 		return f, ctx.Err()
+	}
+	if f.what == troubleLate {
+		w.afterwards(c, f, effect)
+		return f, f.err(c)
 	}
 	if !f.after {
 		if err := f.strike(c); err != nil {
@@ -125,9 +146,7 @@ func (w *world) do(ctx context.Context, c callKind, id provisioner.MachineID, ef
 	if err := effect(); err != nil {
 		return f, err
 	}
-	// A start that has made an instance is heard of, unless it can be asked
-	// for again: the identity rules are not in force yet.
-	heard := s.wait(ctx, f.then, f.obeys() && c != callStart)
+	heard := s.wait(ctx, f.then, f.obeys())
 	if f.after {
 		if err := f.strike(c); err != nil {
 			return f, err
@@ -139,332 +158,120 @@ func (w *world) do(ctx context.Context, c callKind, id provisioner.MachineID, ef
 	return f, nil
 }
 
-// The state.
-
-type state struct{ *world }
-
-// read gives one record as it is now, or as the fate of the call has it.
-func (w *world) read(id provisioner.MachineID) provisioner.MachineResult {
-	if m := w.machines[id]; m != nil {
-		return provisioner.MachineResult{ID: id, Machine: *m}
+// outlive decides what becomes of a call whose controller has crashed.
+func (w *world) outlive(c callKind, f fate, effect func() error) {
+	late := true
+	switch c {
+	case callStart: // a broker that promises consistent reads makes nothing later
+		late = !w.s.set.consistent
+	case callStop, callIntent: // might meet what has been adopted or asked for since
+		late = w.s.set.lease
 	}
-	return provisioner.MachineResult{ID: id, Err: errors.NotFoundf("machine %s", id)}
-}
-
-func (w state) Fleet(ctx context.Context) (all []provisioner.MachineResult, err error) {
-	f, err := w.do(ctx, callFleet, "", func() error {
-		for _, id := range w.order {
-			all = append(all, w.read(id))
-		}
-		return nil
-	})
-	return f.twistMachines(all), err
-}
-
-func (w state) Machines(ctx context.Context, ids ...provisioner.MachineID) (all []provisioner.MachineResult, err error) {
-	w.s.checkIDs(callMachines, ids)
-	f, err := w.do(ctx, callMachines, "", func() error {
-		for _, id := range ids {
-			all = append(all, w.read(id))
-		}
-		return nil
-	})
-	return f.twistMachines(all), err
-}
-
-func (w state) StartInfo(ctx context.Context, ids ...provisioner.MachineID) (all []provisioner.StartInfoResult, err error) {
-	w.s.checkIDs(callInfo, ids)
-	f, err := w.do(ctx, callInfo, "", func() error {
-		for _, id := range ids {
-			r := provisioner.StartInfoResult{ID: id}
-			if w.machines[id] == nil {
-				r.Err = errors.NotFoundf("machine %s", id)
-			} else {
-				r.Info = w.s.infoOf(id)
-			}
-			all = append(all, r)
-		}
-		return nil
-	})
-	return twist(f, all, func(r *provisioner.StartInfoResult, err error) { r.Err = err }, provisioner.StartInfoResult{ID: "alien"}), err
-}
-
-func (w state) SetInstance(ctx context.Context, rec provisioner.InstanceRecord) error {
-	i := w.byID[rec.Instance]
-	if i != nil && i.recorded && (i.spared == nil || i.spared == w.s.task) { // a later Task can't know, without a SparedStore
-		w.s.fail("ST12", "instance %s is recorded twice", rec.Instance)
+	switch n := f.class % 4; {
+	case w.s.over || n < 2:
+	case n == 2 && late:
+		w.afterwards(c, f, effect)
+	default:
+		_ = effect()
 	}
-	_, err := w.do(ctx, callRecord, rec.Machine, func() error {
-		switch m := w.machines[rec.Machine]; {
-		case m == nil:
-			return errors.NotFoundf("machine %s", rec.Machine)
-		case m.Life == provisioner.Dead:
-			return errors.Errorf("machine %s is dead", rec.Machine)
-		case m.Instance != "" && m.Instance != rec.Instance:
-			return errors.Errorf("machine %s has instance %s", rec.Machine, m.Instance)
-		default:
-			m.Instance, m.Zone = rec.Instance, rec.Zone
-			if w.s.set.zonesUnrecorded {
-				m.Zone = ""
-			}
-		}
-		w.s.logf("recorded %s for %s", rec.Instance, rec.Machine)
-		w.s.changed(rec.Machine)
-		return nil
-	})
-	if err == nil && i != nil {
-		i.recorded = true
+}
+
+// afterwards lets the effect of a call come after the call has ended, and so
+// soon that whoever looks for as long as VisibilityGrace sees it.
+func (w *world) afterwards(c callKind, f fate, effect func() error) {
+	if c == callStart {
+		w.pending[w.s.current.token] = true
 	}
-	return err
+	w.s.later(w.s.half()*time.Duration(f.at)/64, func() { _ = effect() })
 }
 
-func (w state) Remove(ctx context.Context, r provisioner.Removal) error {
-	mode, was := w.s.current.mode, w.machines[r.Machine]
-	_, err := w.do(ctx, callRemove, r.Machine, func() error {
-		m := w.machines[r.Machine]
-		switch {
-		case m == nil:
-			return nil
-		case m.Life != provisioner.Dead:
-			return errors.Errorf("machine %s is %s", r.Machine, m.Life)
-		}
-		if i := w.byID[m.Instance]; i != nil && i.live {
-			if !m.Keep && mode.Destroyed() && m == was { // and no new one of that name
-				w.s.fail("HV6", "the record of machine %s is removed and its instance %s is not stopped", m.ID, m.Instance)
-			}
-			i.spared, i.lost = w.s.task, m != was
-		}
-		w.remove(r.Machine)
-		w.s.logf("removed %s", r.Machine)
-		w.s.changed(r.Machine)
-		return nil
-	})
-	return err
-}
-
-// What a state may have besides.
-
-func (w state) WriteStatus(ctx context.Context, u provisioner.StatusUpdate) error {
-	t := w.s.task
-	w.s.checkStatus(u)
-	t.writing[u.Machine] = true
-	defer delete(t.writing, u.Machine)
-	_, err := w.do(ctx, callStatus, u.Machine, func() error {
-		m := w.machines[u.Machine]
-		if m == nil {
-			return errors.NotFoundf("machine %s", u.Machine)
-		}
-		if u.Status != "" {
-			m.Status = u.Status
-		}
-		m.InstanceStatus = u.InstanceStatus
-		w.s.logf("status of %s: %s %s %q", u.Machine, u.Status, u.InstanceStatus, u.Text)
-		return nil
-	})
-	return err
-}
-
-func (w state) EnsureDead(ctx context.Context, r provisioner.LifeRequest) error {
-	_, err := w.do(ctx, callEnsure, r.Machine, func() error {
-		switch m := w.machines[r.Machine]; {
-		case m == nil:
-			return errors.NotFoundf("machine %s", r.Machine)
-		case m.Life == provisioner.Alive:
-			return errors.Errorf("machine %s is alive", r.Machine)
-		default:
-			m.Life = provisioner.Dead
-		}
-		return nil
-	})
-	return err
-}
-
-func (w state) RetryMachines(ctx context.Context) (all []provisioner.MachineResult, err error) {
-	f, err := w.do(ctx, callRetries, "", func() error {
-		for _, id := range w.order {
-			if w.retryable[id] {
-				all = append(all, w.read(id))
-			}
-		}
-		return nil
-	})
-	return f.twistMachines(all), err
-}
-
-func (w state) Groups(ctx context.Context, ids ...provisioner.MachineID) (all []provisioner.GroupResult, err error) {
-	w.s.checkIDs(callGroups, ids)
-	f, err := w.do(ctx, callGroups, "", func() error {
-		for _, id := range ids {
-			all = append(all, provisioner.GroupResult{ID: id, Group: w.s.groupOf(id)})
-		}
-		return nil
-	})
-	return twist(f, all, func(r *provisioner.GroupResult, err error) { r.Err = err }, provisioner.GroupResult{ID: "alien"}), err
-}
-
-func (w state) Authenticate(ctx context.Context, reqs ...provisioner.AuthRequest) (all []provisioner.AuthResult, err error) {
-	f, err := w.do(ctx, callAuth, "", func() error {
-		for _, r := range reqs {
-			all = append(all, provisioner.AuthResult{ID: r.Machine, Auth: instancecfg.Auth{}})
-		}
-		return nil
-	})
-	return twist(f, all, func(r *provisioner.AuthResult, err error) { r.Err = err }, provisioner.AuthResult{ID: "alien"}), err
-}
-
-// The broker.
-
-type broker struct{ *world }
-
-func (w broker) Instances(ctx context.Context) (l provisioner.Listing, err error) {
-	f, err := w.do(ctx, callListing, "", func() error {
-		l.Complete = true
-		for _, i := range w.instances {
-			if i.live {
-				l.Instances = append(l.Instances, provisioner.Instance{ID: i.id, Zone: i.zone, Labels: i.labels})
-			}
-		}
-		return nil
-	})
-	if f.what == troublePartial {
-		l.Complete, l.Instances = false, l.Instances[:len(l.Instances)/2]
+// half is half of VisibilityGrace.
+func (s *sim) half() time.Duration {
+	if s.set.visibility == 0 {
+		return 15 * time.Second
 	}
-	return l, err
+	return s.set.visibility / 2
 }
 
-func (w broker) Start(ctx context.Context, q provisioner.StartRequest) (r provisioner.StartResult, err error) {
-	s := w.s
-	q.Report(provisioner.InstanceAllocating, "being made")
-	var made *instance
-	heard := false
-	defer func() {
-		if made != nil && !heard {
-			made.lost = true
-		}
-		if before := w.tokens[q.Token]; err != nil && s.set.dedupes && before != nil && before.live {
-			err = provisioner.Ambiguous(err) // any other error would say that there is no instance
-		}
-	}()
-	if s.set.asksGroup {
-		if _, err := q.Group(ctx); err != nil {
-			return r, err
-		}
-	}
-	f, err := w.do(ctx, callStart, q.Machine, func() error {
-		if s.set.dedupes {
-			if made = w.tokens[q.Token]; made != nil && made.live {
-				made.lost = false
-				return nil
-			}
-		}
-		if q.Zone != "" && !slices.ContainsFunc(w.zones, func(z zone) bool { return z.Name == q.Zone && z.Available && z.listed }) {
-			return errors.Errorf("zone %s is down", q.Zone)
-		}
-		made = &instance{id: provisioner.InstanceID(fmt.Sprintf("i-%d", len(w.instances))), zone: q.Zone, nonce: q.Nonce, live: true}
-		if s.set.labels {
-			made.labels = q.Labels
-		}
-		made.labels.Machine = q.Machine
-		if q.Zone == "" && len(w.zones) > 0 && !q.Machine.IsContainer() {
-			made.zone = w.zones[0].Name
-		}
-		s.logf("made %s for %s in %q, attempt %d", made.id, q.Machine, made.zone, q.Attempt)
-		s.checkMade(made, q)
-		w.instances = append(w.instances, made)
-		w.byID[made.id], w.tokens[q.Token] = made, made
-		return nil
-	})
-	if err != nil {
-		return r, err
-	}
-	heard = true
-	q.Report(provisioner.InstanceAllocating, "made")
-	r = provisioner.StartResult{Instance: made.id, Zone: q.Zone}
-	if f.what == troubleOdd {
-		switch {
-		case f.class%2 == 0 && q.Zone != "":
-			r.Zone = "elsewhere"
-		default:
-			r.Network = []provisioner.NetworkInterface{{MAC: "nonsense"}}
-		}
-	}
-	return r, nil
-}
-
-func (w broker) Stop(ctx context.Context, q provisioner.StopRequest) error {
-	id := q.Instances[0]
-	undo := w.s.current.Undo
-	f, err := w.do(ctx, callStop, w.s.current.id, func() error {
-		i := w.byID[id]
-		if i == nil || !i.live {
-			return nil
-		}
-		w.s.checkStopped(i, undo)
-		i.live = false
-		w.s.logf("stopped %s", id)
-		return nil
-	})
-	if err != nil && f.class%2 == 0 && ctx.Err() == nil {
-		return &provisioner.StopError{Failed: map[provisioner.InstanceID]error{id: err}}
-	}
-	return err
-}
-
-// What a broker may have besides.
-
-func (w broker) Zones(ctx context.Context) (all []provisioner.Zone, err error) {
-	f, err := w.do(ctx, callZones, "", func() error {
-		for _, z := range w.zones {
-			if z.listed {
-				all = append(all, z.Zone)
-			}
-		}
-		return nil
-	})
+// unheard: nobody has heard that an instance was made. It is found all the same
+// if it can be looked for and somebody does; else it is lost, as documented.
+func (w *world) unheard(i *instance, by *task) {
+	m := w.machines[i.machine]
 	switch {
-	case f.what == troubleMissing && len(all) > 0:
-		all = all[1:]
-	case f.what == troubleDouble && len(all) > 0:
-		all = append(all, all[0])
+	case !w.s.set.searchable():
+		i.lost = true
+	case slices.Contains(w.s.tasks, by):
+	case m == nil: // the Task that has removed the record looks for a while
+		i.lost = i.lost || w.removedBy[i.machine] != w.s.task
+	case m.Instance != "":
+		i.lost = i.lost || m.Instance != i.id
 	}
-	return all, err
 }
 
-func (w broker) DeriveZones(ctx context.Context, q provisioner.StartRequest) (all []provisioner.ZoneName, err error) {
-	_, err = w.do(ctx, callDerive, q.Machine, func() error {
-		all = w.s.derivedOf(q.Machine)
-		return nil
-	})
-	return all, err
+// disown is the end of a controller: the next one finds what its machines want,
+// and not what is in its way or no machine's.
+func (w *world) disown() {
+	for _, i := range w.instances {
+		if m := w.machines[i.machine]; i.live && !i.foreign && i.spared == nil && w.owner(i.id) == nil {
+			i.lost = i.lost || !w.s.set.searchable() || m == nil || m.Instance != ""
+		}
+	}
 }
 
-func (w broker) Maintain(ctx context.Context, q provisioner.MaintainRequest) error {
-	_, err := w.do(ctx, callMaintain, q.Machine, func() error { return nil })
-	return err
+// abandon: the host takes away the record of a machine that is not dead, or
+// gives it another instance. What nothing is under way for is left behind.
+func (w *world) abandon(id provisioner.MachineID) {
+	switch u, _ := w.s.task.Unit(id); u.Life {
+	case "starting", "confirming", "undoing", "searching":
+		return
+	}
+	for _, i := range w.instances {
+		i.lost = i.lost || i.live && i.machine == id && !i.foreign && w.owner(i.id) == nil
+	}
 }
 
-func (w broker) Traits() provisioner.Traits {
-	return provisioner.Traits{DedupesByToken: w.s.set.dedupes, Labels: w.s.set.labels}
+// fenced refuses what an earlier holder of the lease wants.
+func (w *world) fenced(epoch uint64) error {
+	if w.s.set.lease && epoch < w.epoch {
+		return errors.Errorf("epoch %d is over", epoch)
+	}
+	return nil
 }
 
-func (w broker) Wait(ctx context.Context) error {
-	_, err := w.do(ctx, callLimit, "", func() error { return nil })
-	return err
+// lease is that of one Task.
+type lease struct {
+	w     *world
+	epoch uint64
 }
+
+func (l lease) Held() bool            { return l.w.epoch == l.epoch }
+func (l lease) Epoch() uint64         { return l.epoch }
+func (l lease) Lost() <-chan struct{} { return nil } // the simulator tells it
 
 // newTask begins a controller: a new one, or one after a crash.
 func (s *sim) newTask() {
 	w := s.world
+	w.epoch++
 	cfg := provisioner.Config{
 		Controller: "c", Broker: plainBroker{broker{w}}, State: plainState{state{w}},
 		Policy: provisioner.Policy{Harvest: s.mode, Retry: s.set.retry, MaxSkew: s.set.skew, Tie: s.set.tie},
 		Limits: s.limits, Random: s.random,
 		ShutdownGrace: s.set.grace, LaunchTimeout: s.set.launch, ZoneRefresh: s.set.refresh, Resync: s.set.resync,
+		VisibilityGrace: s.set.visibility,
+	}
+	if s.set.lease {
+		cfg.Lease = lease{w, w.epoch}
 	}
 	o := &cfg.Optional
 	o.Life, o.Retries, o.Status, o.Traits = state{w}, state{w}, state{w}, broker{w}
 	if s.set.zoned {
 		o.Zones = broker{w}
+	}
+	if s.set.finder {
+		o.Finder = broker{w}
+	}
+	if s.set.intents {
+		o.Intents = state{w}
 	}
 	if s.set.derives {
 		o.Deriver = broker{w}
@@ -481,8 +288,9 @@ func (s *sim) newTask() {
 	if s.set.limiter {
 		cfg.StartLimiter, cfg.StopLimiter = broker{w}, broker{w}
 	}
-	s.task = &task{Engine: s.newEngine(cfg), mode: s.mode, limits: s.limits,
+	s.task = &task{Engine: s.newEngine(cfg), epoch: w.epoch, mode: s.mode, limits: s.limits,
 		zones: map[provisioner.MachineID]provisioner.ZoneName{}, shown: map[provisioner.MachineID]bridge.Unit{}, going: map[provisioner.MachineID]bool{}, forgot: map[provisioner.MachineID]bool{}, failed: map[provisioner.MachineID]bool{}, final: map[provisioner.MachineID]bool{}, writing: map[provisioner.MachineID]bool{}}
+	s.tasks = append(s.tasks, s.task)
 	s.task.Wake(true)
 	s.task.Changed()
 }
