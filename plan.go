@@ -237,6 +237,15 @@ func (h hostState) reason(host MachineID) string {
 	return ""
 }
 
+// reasonUnderWay is made beforehand, as each attempt decides once more.
+var reasonUnderWay = func() map[Phase]string {
+	reasons := map[Phase]string{}
+	for _, p := range lifePhases {
+		reasons[p] = "its start is under way (" + string(p) + ")"
+	}
+	return reasons
+}()
+
 const reasonUnwanted = "its start is under way and no longer wanted"
 
 // decide is the one rule: what is to be done about one machine (LD8). MakePlan
@@ -276,7 +285,7 @@ func decide(m Machine, s situation, p Policy) Action {
 func decidePending(a Action, s situation) Action {
 	switch {
 	case s.phase.starting():
-		a.Reason = "its start is under way (" + string(s.phase) + ")"
+		a.Reason = reasonUnderWay[s.phase]
 	case s.phase == PhaseFailed:
 		a.Reason = "its start has failed: waits for a retry signal"
 	case s.phase.busy():

@@ -232,17 +232,16 @@ func (e *engine) prepared(o *op, m *message) {
 		return
 	}
 	var each message
+	none := &prepared{err: m.err}
 	for i, u := range o.units {
 		if u.op != o {
 			continue // dropped since
 		}
 		u.op = nil
-		one := &prepared{err: m.err}
-		if m.err == nil && i < len(results) {
-			one = &results[i]
-			one.seq = o.seq
+		if each.result = none; m.err == nil && i < len(results) {
+			results[i].seq = o.seq
+			each.result = &results[i]
 		}
-		each.result = one
 		e.fire(u, evDone, &each)
 	}
 }

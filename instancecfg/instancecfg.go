@@ -118,7 +118,11 @@ func (c Config) check() (faults []string) {
 	if f := checkCert(c.CACert); f != "" {
 		fault("CACert: %s", f)
 	}
-	for _, key := range slices.Sorted(maps.Keys(c.Tags)) {
+	var tags []string
+	if len(c.Tags) > 0 { // most have none, and this is done for each start
+		tags = slices.Sorted(maps.Keys(c.Tags))
+	}
+	for _, key := range tags {
 		if value := c.Tags[key]; key == "" || !printable(key) || !printable(value) {
 			fault("Tags[%q] %q: want a key, and both in printable text", key, value)
 		}
