@@ -44,7 +44,7 @@ func (x Explanation) String() string {
 		fmt.Fprintf(&b, "  instance %s is there and not recorded\n", x.Instance)
 	}
 	if x.Missing > 0 {
-		fmt.Fprintf(&b, "  instance %s is missing from complete listings (%d or more)\n", x.Record.Instance, x.Missing)
+		fmt.Fprintf(&b, "  instance %s is missing from the last %d complete listings, or more\n", x.Record.Instance, x.Missing)
 	}
 	if x.LastError != nil {
 		fmt.Fprintf(&b, "  last error: %v\n", x.LastError)

@@ -162,7 +162,10 @@ func judge(s *sighting, f *gateFacts, p Policy) (Verdict, string) {
 	case !i.Created.IsZero() && f.at.Sub(i.Created) < grace:
 		return VerdictYoung, why + "; it is younger than " + grace.String()
 	case s.First.IsZero() || f.at.Sub(s.First) < grace:
-		return VerdictOnce, why + "; it was not yet seen in two listings " + grace.String() + " apart"
+		if why += "; it was not yet seen in two listings"; grace > 0 {
+			why += " " + grace.String() + " apart"
+		}
+		return VerdictOnce, why
 	}
 	return VerdictStop, why
 }
@@ -258,7 +261,7 @@ func (g *gate) frozen(since time.Time) *Frozen {
 	}
 	short := sha256.Sum256(sum)
 	f.Plan = hex.EncodeToString(short[:8])
-	f.Reason = fmt.Sprintf("frozen: %d of %d instances are unknown; approve plan %s to have them stopped all the same", f.Unknown, f.Listed, f.Plan)
+	f.Reason = fmt.Sprintf("%d of %d instances are unknown, which is more than is believed; approve plan %s to have them stopped all the same", f.Unknown, f.Listed, f.Plan)
 	f.Instances = make([]InstanceID, len(g.ripe))
 	for i, s := range g.ripe {
 		f.Instances[i] = s.Instance.ID

@@ -321,8 +321,11 @@ func (e *engine) judgeIfFresh() {
 		return
 	}
 	if e.look.began <= e.list.seq {
-		if e.startFleet(); e.look.fleet == nil {
-			e.dropPass() // too many readings are late
+		if !e.look.retry.item.On() {
+			e.startFleet()
+		}
+		if e.look.fleet == nil {
+			e.dropPass() // readings are late, or fail
 		}
 		return
 	}

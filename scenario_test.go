@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,8 +35,8 @@ import (
 //
 // Directives, one a line; # begins a comment:
 //
-//	world kind | lossy | finds | intents | labels | dedupes | consistent | echo | reports | asksgroup | CALL=LATENCY   how the World is; before all else
-//	config NAME=VALUE…    of the Task: retries zonedelay rounddelay jitter=off deadline harvest tie starts containers stops profiles containerprofiles profileretries launch call rollback grace resync refresh visibility cooldown skew minzones weight=ZONE:N startevery stopevery
+//	world kind | lossy | finds | intents | spares | asks | nameless | labels | dedupes | consistent | echo | reports | asksgroup | CALL=LATENCY   how the World is; before all else
+//	config NAME=VALUE…    of the Task: retries zonedelay rounddelay jitter=off deadline harvest tie starts containers stops profiles containerprofiles profileretries launch call rollback grace resync refresh visibility sweep unknowngrace maxunknown draintime cooldown skew minzones weight=ZONE:N startevery stopevery
 //	lacks NAME…           abilities that the host does not have: status life groups zones derive maintain retries auth profilebroker profilestream
 //	zones a b c!          the broker's zones; ! is unavailable
 //	zone a up|down|gone|full
@@ -45,7 +46,6 @@ import (
 //	profile ID [old=NAME] [new=NAME] [subordinate] [word=WORD]   gives it a change
 //	withdraw ID           takes its change back
 //	given INSTANCE NAME…  profiles that an instance has
-//	foreign ID [zone=] [machine=] [controller=]
 //	foreign ID [zone=] [machine=] [controller=] [nonce=] [token=] [state=] [age=]
 //	intent ID N@ZONE      an attempt that an earlier life has stored
 //	fault LINE            as provisionertest.ParseFault reads it; faults clear; release
@@ -59,6 +59,8 @@ import (
 //	sleep DURATION        lets time pass without starting anything
 //	reconcile [DURATION]  one look; the context ends after DURATION
 //	mode MODE | limits starts=N containers=N stops=N profiles=N containerprofiles=N
+//	frozen | approve [PLAN] | reap INSTANCE… | instance ID   what is frozen, or approves it; asks for spared ones; explains an instance
+//	veto on|off | drain fails|hangs|waits|works   what the host says before a stop, where the world asks
 //	topology WORD… | kept-apart ID…   who hosts what, and who is kept apart from whom
 //	plan | apply | explain ID | why ID | check | state | documents | stop | restart
 //
@@ -99,7 +101,7 @@ func playScenario(t *testing.T, text string) string {
 	for _, c := range provisionertest.Calls() {
 		s.hidden[c] = true
 	}
-	for _, c := range []provisionertest.Call{"start", "stop", "record", "rm", "status", "dead", "maintain"} {
+	for _, c := range []provisionertest.Call{"start", "stop", "record", "rm", "status", "dead", "maintain", "spare", "unspare"} {
 		s.hidden[c] = false
 	}
 	var out strings.Builder
@@ -152,6 +154,9 @@ type scene struct {
 	ended  chan error
 	plan   provisioner.Plan
 
+	vetoed atomic.Bool
+	drains atomic.Value
+
 	topology *groups.Topology
 	profiles bool
 	changes  int // of profiles, so far
@@ -192,7 +197,7 @@ func (s *scene) do(line string) string {
 			switch a {
 			case "kind":
 				s.set.Kind = true
-			case "finds", "intents": // abilities that a host has only if it is said
+			case "finds", "intents", "spares", "asks", "nameless": // abilities that a host has only if it is said
 				s.extra = append(s.extra, a)
 			case "lossy":
 				s.set.LostReplies = 0
@@ -271,6 +276,36 @@ func (s *scene) do(line string) string {
 		must(s.w().SetInstanceProfiles(provisioner.InstanceID(arg(0)), args[1:]...))
 	case "foreign":
 		must(s.foreign(args))
+	case "veto":
+		s.vetoed.Store(arg(0) == "on")
+	case "drain":
+		s.drains.Store(arg(0))
+	case "frozen":
+		f := s.made().Frozen()
+		if f == nil {
+			return "not frozen\n"
+		}
+		return fmt.Sprintf("plan %s since %s, calm %d: %v\n  %s\n", f.Plan, f.Since.UTC().Format(time.TimeOnly), f.Calm, f.Instances, f.Reason)
+	case "approve":
+		plan := strings.Join(args, "")
+		if f := s.made().Frozen(); f != nil && plan == "" {
+			plan = f.Plan
+		}
+		if err := s.made().Approve(plan); err != nil {
+			return "error: " + err.Error() + "\n"
+		}
+	case "reap":
+		var instances []provisioner.InstanceID
+		for _, a := range args {
+			instances = append(instances, provisioner.InstanceID(a))
+		}
+		if err := s.made().ReapSpared(instances...); err != nil {
+			return "error: " + err.Error() + "\n"
+		}
+	case "instance":
+		x, err := s.made().ExplainInstance(provisioner.InstanceID(arg(0)))
+		must(err)
+		return x.String()
 	case "intent":
 		n, zone, _ := strings.Cut(arg(1), "@")
 		attempt, err := strconv.Atoi(n)
@@ -432,7 +467,8 @@ func (s *scene) configure(arg string) error {
 	durations := map[string]*time.Duration{
 		"zonedelay": &p.Retry.ZoneDelay, "rounddelay": &p.Retry.RoundDelay, "deadline": &p.Retry.Deadline,
 		"launch": &s.cfg.LaunchTimeout, "call": &s.cfg.CallTimeout, "rollback": &s.cfg.RollbackTimeout,
-		"grace": &s.cfg.ShutdownGrace, "resync": &s.cfg.Resync, "refresh": &s.cfg.ZoneRefresh, "visibility": &s.cfg.VisibilityGrace, "cooldown": &p.ZoneCooldown,
+		"grace": &s.cfg.ShutdownGrace, "resync": &s.cfg.Resync, "refresh": &s.cfg.ZoneRefresh, "visibility": &s.cfg.VisibilityGrace,
+		"sweep": &s.cfg.Sweep, "unknowngrace": &p.UnknownGrace, "draintime": &s.cfg.DrainTimeout, "cooldown": &p.ZoneCooldown,
 	}
 	if to, ok := durations[k]; ok {
 		*to = d
@@ -450,6 +486,8 @@ func (s *scene) configure(arg string) error {
 		if n == 0 {
 			p.Retry.Retries = provisioner.NoRetries
 		}
+	case "maxunknown":
+		p.MaxUnknown = n
 	case "profileretries":
 		p.Profiles.Retries = n
 		if n == 0 {
@@ -649,6 +687,37 @@ func (s *scene) foreign(args []string) error {
 	return s.w().AddInstance(i)
 }
 
+// A namelessBroker lists one instance more, without an id.
+type namelessBroker struct{ provisioner.Broker }
+
+func (b namelessBroker) Instances(ctx context.Context) (provisioner.Listing, error) {
+	l, err := b.Broker.Instances(ctx)
+	l.Instances = append(l.Instances, provisioner.Instance{})
+	return l, err
+}
+
+func (s *scene) mayStop(_ context.Context, n provisioner.StopNotice) error {
+	if s.vetoed.Load() {
+		return fmt.Errorf("%s is needed", n.Instance)
+	}
+	return nil
+}
+
+func (s *scene) drain(ctx context.Context, n provisioner.StopNotice) error {
+	switch s.drains.Load() {
+	case "fails":
+		return fmt.Errorf("%s is busy", n.Instance)
+	case "hangs":
+		<-ctx.Done()
+		return ctx.Err()
+	case "waits":
+		for s.drains.Load() == "waits" {
+			time.Sleep(time.Second)
+		}
+	}
+	return nil
+}
+
 // made makes the Task, if there is none.
 func (s *scene) made() *provisioner.Task {
 	if s.task != nil {
@@ -698,6 +767,15 @@ func (s *scene) made() *provisioner.Task {
 	}
 	if slices.Contains(s.extra, "intents") {
 		o.Intents = state
+	}
+	if slices.Contains(s.extra, "spares") {
+		o.SparedStore = state
+	}
+	if slices.Contains(s.extra, "nameless") {
+		cfg.Broker = namelessBroker{cfg.Broker}
+	}
+	if slices.Contains(s.extra, "asks") {
+		cfg.Veto, cfg.Drain = provisioner.VetoFunc(s.mayStop), provisioner.DrainFunc(s.drain)
 	}
 	cfg.Changes, cfg.Retry = s.w().Changes(), s.w().Retries()
 	random := uint64(0)

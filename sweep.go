@@ -288,7 +288,7 @@ func (e *engine) explainInstance(id InstanceID) InstanceExplanation {
 		x.Verdict, x.Reason = VerdictStop, d.why
 	default:
 		if x.Verdict, x.Reason = e.reaper.left(id); x.Verdict == "" {
-			x.Reason = "it is neither recorded nor listed"
+			x.Reason = "it is neither recorded nor in the last complete listing"
 		}
 	}
 	return x
