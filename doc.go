@@ -58,7 +58,9 @@
 //     goroutines, hand out copies, keep nothing of a request.
 //  9. Decide which machines there are and when they die. A record that is gone
 //     without having been dead leaves its instance behind.
-//  10. Look at [Task.Capabilities] once: a decorator that hides an ability of
+//  10. Let a Task that stops unknown instances see every machine of its
+//     controller that the broker may list: what it cannot see is unknown.
+//  11. Look at [Task.Capabilities] once: a decorator that hides an ability of
 //     the broker or the state is otherwise not noticed.
 //
 // # What a start carries
@@ -87,7 +89,7 @@
 //
 //	Classify      Machine → Classified         what it needs, and why
 //	FindUnknown   Listing → []Instance         what no machine claims
-//	Harvest       dead, unknown → HarvestSet   what may be stopped, what is left
+//	Harvest       dead → HarvestSet            what may be stopped, what is left
 //	RankZones     Ranking → []RankedZone       which zone next, why others are out
 //	Walk.Next     Outcome → Decision           again? where? when?
 //	MakePlan      Snapshot → Plan              all of it, for a whole fleet
@@ -129,11 +131,17 @@
 // gone ([Task.Orphans]), and the machine is not started again before. What is
 // not known is never taken for nothing, over crashes too: see Identity.
 //
-// Nothing is stopped on a guess: an instance is stopped only if its machine is
-// dead and the mode allows it, or if the Task itself made it and could not
-// record it. Keep-instance wins over every mode. Instances that no machine
-// claims are reported and left alone in every [HarvestMode], also in
-// [HarvestUnknown] and [HarvestAll], in this version.
+// Nothing is stopped on a guess: an instance is stopped if its machine is dead and
+// the mode allows it, if the Task itself made it and could not record it, or, in
+// [HarvestUnknown] and [HarvestAll], if it is unknown: no machine has it, no start
+// can have made it, its labels allow it, it is old enough, and two complete
+// listings [Policy].UnknownGrace apart have shown it, each with all records read
+// after it (HV9, HV10). Keep-instance wins over every mode. At most
+// [Policy].MaxUnknown of them go in one pass, and if too many are unknown none
+// does until [Task.Approve] (HV11): look at [Task.Frozen]. Why an instance is left
+// alone, [Task.Plan] and [Task.ExplainInstance] say. What was kept or spared when
+// its record went stays; over restarts only with a [SparedStore]. A [Veto] and a
+// [Drainer] may delay a stop.
 //
 // One machine's trouble is its own: a start that is slow, hangs, fails or
 // panics takes a place in a lane, and neither delays the next free place nor

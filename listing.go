@@ -167,7 +167,7 @@ func (e *engine) placeListed() {
 		}
 		u := e.claims[i.ID]
 		for c := u; c != nil; c = c.nextClaim {
-			if i.Zone != "" && !c.rec.ID.IsContainer() && c.start == nil && !c.has(flagSettled) && e.ledger.zoneOf(c.slot) == noZone {
+			if i.Zone != "" && e.ledger.zoneOf(c.slot) == noZone && !c.rec.ID.IsContainer() && c.start == nil && !c.has(flagSettled) {
 				e.ledger.place(c.slot, e.ledger.intern(i.Zone))
 			}
 			c.listed = c.listed || i.State != InstanceTerminated

@@ -463,7 +463,7 @@ func (e *engine) workOff() {
 		r := &e.look.results[e.look.at]
 		if e.look.stage == stageApply {
 			e.applyWhole(r)
-		} else if u := e.units[r.ID]; u != nil && u.seq == e.look.began && !(e.look.minor && e.decide(u).Kind == ActionMaintain) {
+		} else if u := e.units[r.ID]; u != nil && u.seq == e.look.began && !(e.look.minor && e.anew(u).Kind == ActionMaintain) {
 			e.consider(u)
 			e.hostReady(u)
 		}

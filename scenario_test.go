@@ -712,7 +712,7 @@ func (s *scene) drain(ctx context.Context, n provisioner.StopNotice) error {
 		return ctx.Err()
 	case "waits":
 		for s.drains.Load() == "waits" {
-			time.Sleep(time.Second)
+			time.Sleep(time.Second) // in a bubble
 		}
 	}
 	return nil

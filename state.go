@@ -258,7 +258,11 @@ type SparedRemoval struct {
 	Epoch     uint64       // of the lease that allows this, 0 without one
 }
 
-// A SparedStore is a state that remembers spared instances over restarts.
+// A SparedStore is a state that remembers spared instances over restarts. Without
+// it they are remembered for the life of the Task: after a restart in a mode that
+// stops unknown instances, those that were kept or spared before are unknown. It is
+// read once; before that nothing unknown is stopped, and before an instance is
+// remembered its record is not removed.
 type SparedStore interface {
 	// Spared gives all that are remembered, in any order.
 	Spared(ctx context.Context) ([]Spared, error)

@@ -100,3 +100,32 @@ func TestDoomedSpokenFor(t *testing.T) {
 		t.Errorf("not begun when it goes on: %v", e.ops)
 	}
 }
+
+// HV3, HV4: an unknown instance that was spared while it waited is let be, and so
+// is one that somebody has stopped; one that the host has asked for is not, unless
+// it was kept.
+func TestReprieve(t *testing.T) {
+	e, now := sweeper(t, 1)
+	e.look.loaded = true
+	e.list.last = &survey{seen: map[InstanceID]*sighting{}, began: now}
+	e.reaper.spared["i-kept"], e.reaper.spared["i-spared"] = sparing{FateKept, "1"}, sparing{FateSpared, "2"}
+	e.reaper.stopped["i-stopped"] = now
+	for _, test := range []struct {
+		id   InstanceID
+		kind doomKind
+		want bool
+	}{
+		{"i-kept", doomUnknown, false}, {"i-kept", doomSurplus, false}, {"i-kept", doomSpared, false},
+		{"i-spared", doomUnknown, false}, {"i-spared", doomSurplus, false}, {"i-spared", doomSpared, true},
+		{"i-stopped", doomSurplus, false}, {"i-new", doomSurplus, true}, {"i-new", doomUnknown, false},
+	} {
+		why, _ := e.reprieve(&doomed{id: test.id, kind: test.kind})
+		if (why == "") != test.want {
+			t.Errorf("%s, kind %d: %q, want that it goes: %v", test.id, test.kind, why, test.want)
+		}
+	}
+	e.reapSpared([]InstanceID{"i-kept", "i-spared", "i-new"})
+	if len(e.sweep.doomed) != 1 || e.sweep.doomed["i-spared"] == nil {
+		t.Errorf("HV3: what was kept is never asked for: %v", e.sweep.doomed)
+	}
+}

@@ -5,6 +5,7 @@ package docs_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log"
 	"os"
 	"regexp"
@@ -174,6 +175,21 @@ func embedding(ctx context.Context, cloud provisioner.Broker, records provisione
 func TestEmbedding(t *testing.T) {
 	if err := embedding(t.Context(), nil, nil, nil); !errors.Is(err, provisioner.ErrConfig) {
 		t.Errorf("got %v, want %v", err, provisioner.ErrConfig)
+	}
+}
+
+func approving(task *provisioner.Task) error {
+	if f := task.Frozen(); f != nil {
+		fmt.Println(f.Reason, f.Instances)
+		return task.Approve(f.Plan) // valid for exactly these
+	}
+	return nil
+}
+
+// TestApproving: what the README shows does nothing while nothing is frozen.
+func TestApproving(t *testing.T) {
+	if err := approving(new(provisioner.Task)); err != nil {
+		t.Error(err)
 	}
 }
 
