@@ -187,7 +187,7 @@ func (e *engine) checkWatches() {
 	}
 	waiting := e.watch[:0]
 	for _, w := range e.watch {
-		settled := w.applied && len(w.open) == 0 && len(w.dooms) == 0 && e.list.op == nil && e.list.stage == listIdle && e.zones.op == nil && !e.profiles.busy()
+		settled := w.applied && len(w.open) == 0 && len(w.dooms) == 0 && e.list.op == nil && e.list.stage == listIdle && e.reaper.reading == nil && e.zones.op == nil && !e.profiles.busy()
 		if w.err == nil && !settled {
 			waiting = append(waiting, w)
 			continue
