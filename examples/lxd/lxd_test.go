@@ -4,6 +4,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"slices"
@@ -140,4 +143,95 @@ func TestFleetWithoutAMember(t *testing.T) {
 	f.want("0-8")
 	f.finish("9 of 9 machines run")
 	f.check("m2 is back", map[provisioner.ZoneName]int{"m1": 3, "m2": 3, "m3": 3})
+}
+
+// get reads LXD.
+func get(t *testing.T, path string, into any) {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", os.Getenv("LXD_TEST_SOCKET_1"))
+	}}}
+	resp, err := client.Get("http://lxd" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&struct{ Metadata any }{into}); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s %v", path, resp.Status, err)
+	}
+}
+
+// A container is what LXD tells of one.
+type container struct {
+	Profiles []string
+	Config   map[string]string `json:"expanded_config"`
+	Pid      int64
+}
+
+// containers are those of the fleet, by machine.
+func (f fleetRun) containers() map[provisioner.MachineID]container {
+	f.t.Helper()
+	l, err := f.FindInstances(context.Background(), provisioner.Labels{Controller: f.t.Name()})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	all := map[provisioner.MachineID]container{}
+	for _, i := range l.Instances {
+		var c container
+		get(f.t, "/1.0/instances/"+string(i.ID), &c)
+		get(f.t, "/1.0/instances/"+string(i.ID)+"/state", &c)
+		all[i.Labels.Machine] = c
+	}
+	return all
+}
+
+// Profiles that the fleet file defines are added to running containers, replaced in
+// their place and removed, as LXD itself tells; the containers run on. One machine's
+// failure is its own, shown, and mended by the next file.
+func TestFleetProfiles(t *testing.T) {
+	f := newRun(t)
+	was := map[provisioner.MachineID]int64{}
+	step := func(why, profiles, machines string, want map[provisioner.MachineID][]string, values ...string) {
+		t.Helper()
+		write(t, f.name, `{"controller":"`+t.Name()+`","profiles":{`+profiles+`},"machines":[`+machines+`]}`)
+		f.finish("2 of 2 machines run")
+		got := map[provisioner.MachineID][]string{}
+		for id, c := range f.containers() {
+			got[id] = c.Profiles
+			if before := was[id]; before != 0 && before != c.Pid || c.Pid == 0 {
+				t.Errorf("%s: machine %s had process %d and has %d: it was to run on", why, id, before, c.Pid)
+			}
+			if was[id] = c.Pid; id == "0" {
+				if diff := cmp.Diff(values, []string{c.Config["user.a"], c.Config["user.b"]}); diff != "" {
+					t.Errorf("%s: what the profiles say (-want +got):\n%s", why, diff)
+				}
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: LXD's profiles (-want +got):\n%s", why, diff)
+		}
+	}
+	const (
+		a1 = `"juju-t-a-1":{"config":{"user.a":"1"}}`
+		a2 = `"juju-t-a-2":{"config":{"user.a":"2"}}`
+		b1 = `"juju-t-b-1":{"config":{"user.b":"1"},"devices":{"none":{"type":"none"}}}`
+	)
+	type by = map[provisioner.MachineID][]string
+	step("started without", "", `{"ids":"0-1"}`, by{"0": {"default"}, "1": {"default"}}, "", "")
+	step("two are added, in order", a1+","+b1, `{"ids":"0","profiles":["juju-t-a-1","juju-t-b-1"]},{"ids":"1","profiles":["juju-t-a-1"]}`,
+		by{"0": {"default", "juju-t-a-1", "juju-t-b-1"}, "1": {"default", "juju-t-a-1"}}, "1", "1")
+	step("the first is replaced in its place, the other machine's stays", a1+","+a2+","+b1, `{"ids":"0","profiles":["juju-t-a-2","juju-t-b-1"]},{"ids":"1","profiles":["juju-t-a-1"]}`,
+		by{"0": {"default", "juju-t-a-2", "juju-t-b-1"}, "1": {"default", "juju-t-a-1"}}, "2", "1")
+
+	write(t, f.name, `{"controller":"`+t.Name()+`","profiles":{`+a2+`,"juju-t-b-2":{"config":{"nonsense":"1"}}},"machines":[{"ids":"0","profiles":["juju-t-a-2","juju-t-b-2"]},{"ids":"1","profiles":["juju-t-a-2"]}]}`)
+	if out, err := f.run(2 * time.Minute); err == nil || !strings.Contains(err.Error(), "1 failed") || !strings.Contains(out, "nonsense") {
+		t.Errorf("a profile that LXD refuses: %v\n%s", err, out)
+	}
+	step("one is refused and the other made; then one is removed", a2, `{"ids":"0-1","profiles":["juju-t-a-2"]}`, by{"0": {"default", "juju-t-a-2"}, "1": {"default", "juju-t-a-2"}}, "2", "")
+	step("all are removed", "", `{"ids":"0-1"}`, by{"0": {"default"}, "1": {"default"}}, "", "")
+	var left []string
+	get(t, "/1.0/profiles", &left)
+	if slices.ContainsFunc(left, func(p string) bool { return strings.Contains(p, "juju-t-") }) {
+		t.Errorf("profiles that nothing uses any more are left: %v", left)
+	}
 }

@@ -109,7 +109,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		ShutdownGrace: shutdownGrace,
 	}
 	if o.watch {
-		cfg.Changes = broker.Changes(ctx)
+		cfg.Changes, cfg.ProfileChanges = broker.Changes(ctx), records.changes()
 	}
 	task, err := provisioner.New(cfg)
 	if err != nil {
@@ -126,6 +126,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return watch(ctx, task, broker, printer)
 	}
 	report, err := task.Reconcile(ctx)
+	for err == nil && len(report.Errs()) == 0 && records.changing() { // a look makes one step of each machine's
+		report, err = task.Reconcile(ctx)
+	}
 	return finish(ctx, report, err, records, out)
 }
 
@@ -179,6 +182,7 @@ func (p *printer) line(format string, args ...any) {
 var words = map[provisioner.EventKind]string{
 	provisioner.EventAttempt: "starting", provisioner.EventStarted: "running",
 	provisioner.EventAttemptFailed: "failed", provisioner.EventStartFailed: "given up",
+	provisioner.EventProfileChanged: "changed", provisioner.EventProfileFailed: "unchanged",
 	provisioner.EventStopping: "stopping", provisioner.EventStopped: "stopped", provisioner.EventRemoved: "forgotten",
 }
 
@@ -195,6 +199,9 @@ func (p *printer) observe(e provisioner.Event) {
 	where := cmp.Or(string(e.Instance), string(e.Zone))
 	if e.Instance != "" && e.Zone != "" {
 		where = fmt.Sprintf("%s on %s", e.Instance, e.Zone)
+	}
+	if e.Kind == provisioner.EventProfileChanged || e.Kind == provisioner.EventProfileFailed {
+		where = e.Text
 	}
 	line := fmt.Sprintf("machine %-4s %-9s %s", e.Machine, word, where)
 	if e.Err != nil {

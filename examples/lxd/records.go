@@ -25,6 +25,7 @@ import (
 type fleet struct {
 	Controller string                  `json:"controller"`
 	Harvest    provisioner.HarvestMode `json:"harvest"`
+	Profiles   map[string]profile      `json:"profiles"` // by name
 	Machines   []machines              `json:"machines"`
 }
 
@@ -33,15 +34,17 @@ type machines struct {
 	IDs         string         `json:"ids"`         // "7", or "0-29"
 	Constraints string         `json:"constraints"` // "cores=1 mem=64M zones=m1,m2"
 	Group       string         `json:"group"`       // those of one group are spread
-	Profiles    []string       `json:"profiles"`
-	UserData    map[string]any `json:"user-data"` // cloud-init
+	Profiles    []string       `json:"profiles"`    // of LXD's own, and of those defined above
+	UserData    map[string]any `json:"user-data"`   // cloud-init
 }
 
-// A made is what is kept about a machine that has an instance.
+// A made is what is kept about a machine that has an instance, or was asked for one.
 type made struct {
-	Instance provisioner.InstanceID `json:"instance"`
+	Instance provisioner.InstanceID `json:"instance,omitempty"`
 	Zone     provisioner.ZoneName   `json:"zone,omitempty"`
 	Nonce    string                 `json:"nonce"`
+	Profiles []string               `json:"profiles,omitempty"`
+	Intent   *provisioner.Intent    `json:"intent,omitempty"` // the attempt under way
 }
 
 // records are the State: what the fleet file wants, and what has been made,
@@ -55,7 +58,9 @@ type records struct {
 
 	mu       sync.Mutex
 	made     map[provisioner.MachineID]made
-	statuses map[provisioner.MachineID]provisioner.StatusUpdate // not kept: a new run tries again
+	statuses map[provisioner.MachineID]provisioner.StatusUpdate        // not kept: a new run tries again
+	words    map[provisioner.MachineID]provisioner.ProfileStatusUpdate // nor is this
+	stepped  chan []provisioner.MachineID
 }
 
 type machineSpec struct {
@@ -77,6 +82,9 @@ func open(name string) (*records, error) {
 	if r.want, err = expand(r.fleet.Machines); err != nil {
 		return nil, errors.Annotate(err, name)
 	}
+	if err := r.fleet.checkProfiles(); err != nil {
+		return nil, errors.Annotate(err, name)
+	}
 	if r.lock, err = os.OpenFile(r.name+".lock", os.O_CREATE|os.O_RDWR, 0o600); err != nil {
 		return nil, err
 	}
@@ -92,6 +100,8 @@ func open(name string) (*records, error) {
 		r.made = map[provisioner.MachineID]made{}
 	}
 	r.statuses = map[provisioner.MachineID]provisioner.StatusUpdate{}
+	r.words = map[provisioner.MachineID]provisioner.ProfileStatusUpdate{}
+	r.stepped = make(chan []provisioner.MachineID, 2*len(r.want)) // a machine has one step at a time
 	return r, nil
 }
 
@@ -232,7 +242,7 @@ func (r *records) StartInfo(_ context.Context, ids ...provisioner.MachineID) ([]
 			Constraints: spec.constraints,
 			Instance:    instancecfg.Info{ControllerID: r.fleet.Controller, UserData: instancecfg.Hide(spec.UserData)},
 			Group:       r.group(spec.Group),
-			Profiles:    spec.Profiles,
+			Profiles:    r.defined(spec.Profiles, false),
 		}})
 	}
 	return results, nil
@@ -258,17 +268,22 @@ func (r *records) SetInstance(_ context.Context, rec provisioner.InstanceRecord)
 	if _, wanted := r.want[rec.Machine]; !wanted {
 		return errors.NotFoundf("machine %s", rec.Machine)
 	}
-	if has, ok := r.made[rec.Machine]; ok {
-		if has.Instance != rec.Instance {
-			return errors.AlreadyExistsf("instance %s of machine %s", has.Instance, rec.Machine)
-		}
+	was, existed := r.made[rec.Machine]
+	switch was.Instance {
+	case "":
+	case rec.Instance:
 		return nil
+	default:
+		return errors.AlreadyExistsf("instance %s of machine %s", was.Instance, rec.Machine)
 	}
-	r.made[rec.Machine] = made{Instance: rec.Instance, Zone: rec.Zone, Nonce: rec.Nonce}
+	r.made[rec.Machine] = made{Instance: rec.Instance, Zone: rec.Zone, Nonce: rec.Nonce, Profiles: naming.Filter(rec.Profiles)}
 	if err := r.save(); err != nil {
-		delete(r.made, rec.Machine)
+		if r.made[rec.Machine] = was; !existed {
+			delete(r.made, rec.Machine)
+		}
 		return err
 	}
+	r.tellStep(rec.Machine)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/juju/errors"
@@ -42,6 +43,7 @@ func TestBadFleets(t *testing.T) {
 		{"no file's text", `{`, "fleet.json"},
 		{"a word that means nothing", `{"controller":"c","machine":[]}`, `"machine"`},
 		{"no controller", `{"machines":[]}`, `controller ""`},
+		{"a profile that could not be recorded", `{"controller":"c","profiles":{"gpu":{}},"machines":[]}`, `profiles["gpu"]`},
 		{"a harvest mode that is none", `{"controller":"c","harvest":"some"}`, "some"},
 		{"no ids", `{"controller":"c","machines":[{}]}`, `machines[0].ids ""`},
 		{"a range that goes back", `{"controller":"c","machines":[{"ids":"3-1"}]}`, `"3-1"`},
@@ -133,6 +135,133 @@ func TestRecords(t *testing.T) {
 	check(r, one)
 	r.close()
 	check(opened(t, name), one)
+}
+
+// A machine's profile changes are the steps from those it has to those that the
+// file wants, one at a time; a crash in between makes the step again.
+func TestProfileSteps(t *testing.T) {
+	name := fleetFile(t, `{"controller":"c","profiles":{"juju-c-a-2":{"config":{"k":"v"}},"juju-c-b-1":{}},
+		"machines":[{"ids":"0","profiles":["theirs","juju-c-a-2","juju-c-b-1"]},{"ids":"1"}]}`)
+	r := opened(t, name)
+	for id, profiles := range map[provisioner.MachineID][]string{"0": {"default", "theirs", "juju-c-a-1"}, "1": {"default"}} {
+		if err := r.SetInstance(t.Context(), provisioner.InstanceRecord{Machine: id, Instance: provisioner.InstanceID("i" + id), Profiles: profiles}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if next := <-r.stepped; next[0] != "0" {
+		t.Errorf("first is %v", next)
+	}
+	infos, _ := r.StartInfo(t.Context(), "0")
+	if diff := cmp.Diff([]string{"theirs"}, infos[0].Info.Profiles); diff != "" {
+		t.Errorf("a start asks for LXD's own profiles only (-want +got):\n%s", diff)
+	}
+	check := func(want provisioner.ProfileChange) {
+		t.Helper()
+		results, err := r.ProfileChanges(t.Context(), "0", "1", "2")
+		if err != nil || !errors.Is(results[1].Err, errors.NotFound) || !errors.Is(results[2].Err, errors.NotFound) {
+			t.Errorf("%v %v", results, err)
+		}
+		if want.Machine == "" {
+			if !errors.Is(results[0].Err, errors.NotFound) || r.changing() {
+				t.Errorf("a step is left: %v", results[0])
+			}
+			return
+		}
+		if diff := cmp.Diff(provisioner.ProfileChangeResult{ID: "0", Change: want}, results[0]); diff != "" {
+			t.Errorf("step (-want +got):\n%s", diff)
+		}
+		if r.changing() == provisioner.ProfileTerminal(want.Status) {
+			t.Errorf("changing: %v, at %+v", r.changing(), want)
+		}
+	}
+	done := func(change, word string, profiles ...string) {
+		t.Helper()
+		if profiles != nil {
+			if err := r.SetProfiles(t.Context(), provisioner.ProfileRecord{Machine: "0", Profiles: profiles}); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := r.SetProfileStatus(t.Context(), provisioner.ProfileStatusUpdate{Machine: "0", Change: change, Status: word}); err != nil {
+			t.Error(err)
+		}
+	}
+	first := provisioner.ProfileChange{Machine: "0", ID: "juju-c-a-1>juju-c-a-2", Old: "juju-c-a-1", Profile: &provisioner.Profile{Name: "juju-c-a-2", Config: map[string]string{"k": "v"}}}
+	second := provisioner.ProfileChange{Machine: "0", ID: ">juju-c-b-1", Profile: &provisioner.Profile{Name: "juju-c-b-1"}}
+	check(first)
+	done(first.ID, provisioner.ProfileSuccess, "juju-c-a-2")
+	if next := <-r.stepped; next[0] != "0" {
+		t.Errorf("next is %v", next)
+	}
+	check(second)
+	done(second.ID, "Error: refused")
+	failed := second
+	failed.Status = "Error: refused"
+	check(failed)
+	r.close()
+	r = opened(t, name) // a new run tries again
+	check(second)
+	done(second.ID, provisioner.ProfileSuccess, "juju-c-a-2", "juju-c-b-1")
+	check(provisioner.ProfileChange{})
+	if err := r.SetProfiles(t.Context(), provisioner.ProfileRecord{Machine: "7"}); !errors.Is(err, errors.NotFound) {
+		t.Errorf("profiles of a machine that is none: %v", err)
+	}
+}
+
+// An attempt is kept before LXD is asked, by compare-and-set, and is there again
+// after a crash. A machine that was asked for and is no longer wanted is dead.
+func TestIntents(t *testing.T) {
+	name := fleetFile(t, `{"controller":"c","machines":[{"ids":"0"}]}`)
+	r := opened(t, name)
+	intent := provisioner.Intent{Machine: "0", Attempt: 1, Token: "t", Nonce: "c:n", Zone: "a", At: time.Now()}
+	other := intent
+	other.Token = "u"
+	check := func(why string, want provisioner.Intent) {
+		t.Helper()
+		results, err := r.Intents(t.Context(), "0", "1")
+		if diff := cmp.Diff([]provisioner.IntentResult{{ID: "0", Intent: want}, {ID: "1"}}, results); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", why, err, diff)
+		}
+	}
+	check("none", provisioner.Intent{})
+	if err := r.SwapIntent(t.Context(), provisioner.Intent{}, provisioner.Intent{Machine: "9", Attempt: 1}); !errors.Is(err, errors.NotFound) {
+		t.Errorf("a machine that is none: %v", err)
+	}
+	if err := r.SwapIntent(t.Context(), provisioner.Intent{}, intent); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.SwapIntent(t.Context(), provisioner.Intent{}, other); !errors.Is(err, errors.AlreadyExists) {
+		t.Errorf("in the place of none: %v", err)
+	}
+	r.name = filepath.Join(t.TempDir(), "gone", "made.json")
+	if err := r.SwapIntent(t.Context(), intent, other); err == nil {
+		t.Error("what could not be kept was taken for kept")
+	}
+	check("kept", intent)
+	if running, _ := r.count(); running != 0 {
+		t.Errorf("%d run", running)
+	}
+	r.close()
+
+	r = opened(t, name)
+	check("after a crash", intent)
+	if err := r.SwapIntent(t.Context(), intent, other); err != nil {
+		t.Error(err)
+	}
+	check("swapped", other)
+	if err := r.SetInstance(t.Context(), provisioner.InstanceRecord{Machine: "0", Instance: "i"}); err != nil {
+		t.Error(err)
+	}
+	r.close()
+
+	r = opened(t, fleetFile(t, `{"controller":"c","machines":[{"ids":"0"}]}`))
+	if err := r.SwapIntent(t.Context(), provisioner.Intent{}, intent); err != nil {
+		t.Fatal(err)
+	}
+	delete(r.want, "0")
+	results, _ := r.Fleet(t.Context())
+	if len(results) != 1 || results[0].Machine.Life != provisioner.Dead || results[0].Machine.Instance != "" {
+		t.Errorf("no longer wanted: %+v", results)
+	}
 }
 
 // What cannot be kept has not been made.

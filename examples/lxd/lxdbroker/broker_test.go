@@ -157,12 +157,23 @@ func TestListing(t *testing.T) {
 		{provisioner.Labels{Nonce: "n"}, 1}, {provisioner.Labels{Nonce: "o"}, 0},
 		{provisioner.Labels{Token: "t"}, 1}, {provisioner.Labels{Token: "u"}, 0},
 		{provisioner.Labels{Epoch: 3}, 1}, {provisioner.Labels{Epoch: 4}, 0},
-		{fakeRequest().Labels, 1},
 	} {
 		l, err := b.FindInstances(t.Context(), test.want)
 		if err != nil || len(l.Instances) != test.n || !cmp.Equal(l.Failed, all.Failed) {
 			t.Errorf("%+v: %d instances, failed %v, %v; want %d, and the same zone failed", test.want, len(l.Instances), l.Failed, err, test.n)
 		}
+	}
+
+	// Of one machine it is known what a silent member has: LXD has the names.
+	l, err := b.FindInstances(t.Context(), fakeRequest().Labels)
+	if diff := cmp.Diff(provisioner.Listing{Complete: true, Instances: []provisioner.Instance{a}}, l); diff != "" || err != nil {
+		t.Errorf("machine 7: %v (-want +got):\n%s", err, diff)
+	}
+	silent := `[{"name":"old-3ee5f441850c-7","status_code":112,"location":"m2"}]`
+	b, _ = fakeBroker(t, map[string]http.HandlerFunc{"GET /1.0/instances": sync200(silent)})
+	l, err = b.FindInstances(t.Context(), fakeRequest().Labels)
+	if diff := cmp.Diff(provisioner.Listing{Complete: true, Failed: []provisioner.ZoneName{"m2"}}, l); diff != "" || err != nil {
+		t.Errorf("machine 7, on a silent member: %v (-want +got):\n%s", err, diff)
 	}
 }
 
@@ -326,6 +337,26 @@ func TestProfilesOfOthers(t *testing.T) {
 	}
 	if f.saw("PUT /1.0/profiles/p")+f.saw("DELETE /1.0/profiles/p") > 0 {
 		t.Error("it was changed or deleted")
+	}
+}
+
+// A profile that LXD finds fault with is not valid; one that it could not write now
+// is not said to be.
+func TestProfileRefused(t *testing.T) {
+	for _, test := range []struct {
+		code  int
+		says  string
+		valid bool
+	}{
+		{400, "Unknown configuration key: nonsense", false},
+		{500, "Failed to begin transaction: database is locked", true},
+		{503, "LXD is shutting down", true},
+	} {
+		b, _ := fakeBroker(t, map[string]http.HandlerFunc{"POST /1.0/profiles": failed(test.code, test.says)})
+		_, err := b.ChangeProfile(t.Context(), provisioner.ProfileChangeRequest{Instance: "x", Profile: &provisioner.Profile{Name: "p"}})
+		if err == nil || errors.Is(err, errors.NotValid) == test.valid {
+			t.Errorf("%d %s: got %v", test.code, test.says, err)
+		}
 	}
 }
 

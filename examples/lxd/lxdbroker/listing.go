@@ -59,7 +59,9 @@ func (b *Broker) Instances(ctx context.Context) (provisioner.Listing, error) {
 }
 
 // FindInstances lists the instances with the given labels. LXD cannot search
-// by them, so it reads what Instances reads.
+// by them, so it reads what Instances reads. A machine's instance has a name of its
+// own, and LXD knows the names of members that did not answer too: what cannot be
+// the machine's is not missed.
 func (b *Broker) FindInstances(ctx context.Context, want provisioner.Labels) (provisioner.Listing, error) {
 	zoneOf, err := b.zoneNames(ctx)
 	if err != nil {
@@ -72,6 +74,9 @@ func (b *Broker) FindInstances(ctx context.Context, want provisioner.Labels) (pr
 	listing := provisioner.Listing{Complete: true}
 	for _, i := range instances {
 		if zone := zoneOf(i.Location); i.unanswered() {
+			if cannotBe(i.Name, want) {
+				continue
+			}
 			if !slices.Contains(listing.Failed, zone) {
 				listing.Failed = append(listing.Failed, zone)
 			}

@@ -503,6 +503,14 @@ func TestProfiles(t *testing.T) {
 		t.Errorf("an instance that is not there: %v, want NotFound", err)
 	}
 	lxd(t, "DELETE", "/1.0/profiles/juju-x-c-1", "", nil)
+	for why, p := range map[string]*provisioner.Profile{
+		"a key that is none":    {Name: "juju-x-d-1", Config: map[string]string{"nonsense": "1"}},
+		"a device that is none": {Name: "juju-x-d-2", Devices: map[string]map[string]string{"d": {"type": "nonsense"}}},
+	} {
+		if _, err := h.ChangeProfile(t.Context(), provisioner.ProfileChangeRequest{Instance: id, Profile: p}); !errors.Is(err, errors.NotValid) {
+			t.Errorf("%s: %v, want NotValid", why, err)
+		}
+	}
 }
 
 func TestErrors(t *testing.T) {

@@ -30,12 +30,22 @@ func checkPrefix(prefix string) error {
 // LXD itself then keeps a machine from getting two instances. The hash makes
 // it so; the machine's id is there for people.
 func instanceName(prefix, controller string, machine provisioner.MachineID) string {
-	sum := sha256.Sum256([]byte(controller + "\x00" + string(machine)))
-	name := prefix + "-" + hex.EncodeToString(sum[:6])
+	name := prefix + "-" + nameHash(controller, machine)
 	if id := strings.Trim(notInNames.ReplaceAllString(string(machine), "-"), "-"); id != "" {
 		name += "-" + id
 	}
 	return strings.TrimRight(name[:min(len(name), maxName)], "-")
+}
+
+func nameHash(controller string, machine provisioner.MachineID) string {
+	sum := sha256.Sum256([]byte(controller + "\x00" + string(machine)))
+	return hex.EncodeToString(sum[:6])
+}
+
+// cannotBe says that an instance of that name has not the labels: one machine's
+// instance has that machine's hash in its name, whatever the prefix.
+func cannotBe(name string, want provisioner.Labels) bool {
+	return want.Controller != "" && want.Machine != "" && !strings.Contains(name, "-"+nameHash(want.Controller, want.Machine))
 }
 
 // Labels are kept in the instance's own configuration, where LXD leaves

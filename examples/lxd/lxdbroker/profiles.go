@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 
@@ -48,7 +49,11 @@ const changeTries = 5
 // with other contents is rewritten, on every instance that uses it.
 func (b *Broker) ChangeProfile(ctx context.Context, req provisioner.ProfileChangeRequest) ([]string, error) {
 	fail := func(err error) ([]string, error) {
-		return nil, mark(errors.Annotatef(err, "profiles of instance %s", req.Instance))
+		err = errors.Annotatef(err, "profiles of instance %s", req.Instance)
+		if isRefused(err) {
+			return nil, errors.WithType(err, errors.NotValid) // LXD would refuse it again
+		}
+		return nil, mark(err)
 	}
 	if req.Profile != nil {
 		if err := b.writeProfile(ctx, *req.Profile); err != nil {
@@ -66,6 +71,12 @@ func (b *Broker) ChangeProfile(ctx context.Context, req provisioner.ProfileChang
 		b.dropProfile(ctx, req.Old)
 	}
 	return names, nil
+}
+
+// isRefused says whether LXD found fault with the request itself.
+func isRefused(err error) bool {
+	var e *APIError
+	return errors.As(err, &e) && !e.Operation && e.Code == http.StatusBadRequest
 }
 
 // apply changes the instance's list of profiles, unless it is so already.
