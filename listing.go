@@ -344,6 +344,8 @@ func (e *engine) dropPass() {
 // unsure is why nothing can be told now of instances that no machine has, or "".
 func (e *engine) unsure() string {
 	switch {
+	case !e.look.loaded:
+		return "the records have not been read yet"
 	case e.look.blind, e.look.obscure > 0:
 		return reasonUnread
 	case e.cfg.spares && !e.reaper.read:

@@ -182,8 +182,22 @@ func (e *engine) letBe(d *doomed, why string) {
 	e.reprieved(d, Result{Kind: ActionLeave, Reason: why})
 }
 
+// forgive lets what is unknown be when nobody drives the task any more: it has to
+// be seen anew.
+func (e *engine) forgive() {
+	for _, d := range e.sweep.doomed {
+		if d.kind == doomUnknown && d.op == nil {
+			e.pardon(d)
+		}
+	}
+}
+
 // delay tries again after a back-off.
 func (e *engine) delay(d *doomed, err error) {
+	if e.quiet && d.kind == doomUnknown {
+		e.pardon(d)
+		return
+	}
 	d.err = err
 	next := e.now.Add(e.backoff(&d.tries))
 	e.agenda.Set(&d.item, next)
@@ -210,6 +224,8 @@ func (e *engine) doomedEnded(d *doomed, m *message) {
 
 func (e *engine) doomedAsked(d *doomed, m *message) {
 	switch err := e.askedFirst(m); {
+	case e.quiet && d.kind == doomUnknown:
+		e.pardon(d)
 	case e.quiet:
 		e.sweep.fresh = append(e.sweep.fresh, d)
 	case err != nil:

@@ -129,3 +129,51 @@ func TestReprieve(t *testing.T) {
 		t.Errorf("HV3: what was kept is never asked for: %v", e.sweep.doomed)
 	}
 }
+
+// HV8: dead machines' instances come first, whatever the ids.
+func TestDeadBeforeDoomed(t *testing.T) {
+	e, now := sweeper(t, 1)
+	e.look.loaded = true
+	e.doom("i-1", "7", "one too many")
+	u := e.unitOf("9")
+	u.set(flagKnown)
+	e.applyRecord(u, Machine{ID: "9", Life: Dead, Instance: "i-9"})
+	e.consider(u)
+	for _, want := range []InstanceID{"i-9", "i-1"} {
+		e.step(now)
+		if len(e.ops) != 1 || e.ops[0].req.(StopRequest).Instances[0] != want {
+			t.Fatalf("%v are out, want the stop of %s", e.callsOut(), want)
+		}
+		e.step(now, ended(e.ops[0], nil, nil))
+		if len(e.ops) > 0 && e.ops[0].kind == opRemove {
+			e.step(now, ended(e.ops[0], nil, nil))
+		}
+		for _, o := range e.opsInOrder() {
+			if o.kind == opRemove {
+				e.step(now, ended(o, nil, nil))
+			}
+		}
+	}
+}
+
+// LD1: what was to be stopped as unknown when the driver left is not stopped by
+// what was known then; what the Task has made still is.
+func TestUnknownAreForgivenWhenNobodyDrives(t *testing.T) {
+	e, now := sweeper(t, 1)
+	for id, kind := range map[InstanceID]doomKind{"i-1": doomSurplus, "i-2": doomUnknown, "i-3": doomUnknown} {
+		e.condemn(doomed{id: id, kind: kind})
+	}
+	e.sweep.doomed["i-3"].op = &op{kind: opStop, doomed: e.sweep.doomed["i-3"]}
+	e.hush(false)
+	if len(e.sweep.doomed) != 2 || e.sweep.doomed["i-2"] != nil {
+		t.Errorf("left are %v", e.sweep.doomed)
+	}
+	e.doomedEnded(e.sweep.doomed["i-3"], &message{op: &op{kind: opStop}, err: errors.New("cut off")})
+	e.step(now)
+	if len(e.sweep.doomed) != 1 || e.sweep.doomed["i-1"] == nil {
+		t.Errorf("left are %v", e.sweep.doomed)
+	}
+	if why := e.unsure(); why == "" {
+		t.Error("records that have not been read make nothing unsure")
+	}
+}
