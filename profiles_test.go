@@ -257,6 +257,35 @@ func TestProfileChangeOfAnother(t *testing.T) {
 	})
 }
 
+// An id that is none is told of, and keeps no other from being looked at.
+func TestProfileChangesOfNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := fleetOf(t, reliable, 0, 1)
+		must(t, w.Add(provisioner.Machine{ID: "0", Life: provisioner.Alive, Instance: "i-0", Zone: "a"}))
+		news := make(chan []provisioner.MachineID)
+		cfg := configOf(w, nil)
+		cfg.ProfileChanges = provisioner.Stream[[]provisioner.MachineID]{C: news}
+		var told []provisioner.MachineID
+		cfg.Observers = []provisioner.Observer{provisioner.ObserverFunc(func(e provisioner.Event) {
+			if e.Kind == provisioner.EventProfileFailed {
+				told = append(told, e.Machine)
+			}
+		})}
+		stop := start(t, newTask(t, cfg))
+		pass(time.Minute)
+		must(t, w.SetProfileChange(provisioner.ProfileChange{Machine: "0", Profile: &provisioner.Profile{Name: "juju-m-a-1"}}))
+		news <- []provisioner.MachineID{"0/lxd", "4711", "0"}
+		pass(time.Minute)
+		if diff := cmp.Diff([]provisioner.MachineID{"0/lxd"}, told); diff != "" {
+			t.Errorf("told of (-want +got):\n%s", diff)
+		}
+		if word := w.ProfileChange("0").Status; word != provisioner.ProfileSuccess {
+			t.Errorf("the change of machine 0 has the word %q", word)
+		}
+		stopCleanly(t, w, stop)
+	})
+}
+
 // What a change's text says.
 func TestProfileChangeString(t *testing.T) {
 	p := &provisioner.Profile{Name: "new"}
