@@ -131,9 +131,10 @@ func New(cfg Config) (*Broker, error) {
 	return &Broker{cfg: cfg, lxd: lxd}, nil
 }
 
-// Traits promises what LXD gives: names are unique, so a token is never
-// started twice; labels go into the database together with the instance; and
-// every listing is read from that database.
+// Traits promises what LXD gives: names are unique, so a token is never started
+// twice, and labels go into the database together with the instance. Reads are
+// not promised to be consistent: a request that was sent before its context
+// ended, or before we died, may be taken up by LXD a little later.
 func (b *Broker) Traits() provisioner.Traits {
-	return provisioner.Traits{DedupesByToken: true, Labels: true, ConsistentReads: true}
+	return provisioner.Traits{DedupesByToken: true, Labels: true}
 }

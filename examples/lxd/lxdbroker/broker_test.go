@@ -8,6 +8,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -143,7 +144,7 @@ func TestListing(t *testing.T) {
 	all := provisioner.Listing{Complete: true, Failed: []provisioner.ZoneName{"m2"}, Instances: []provisioner.Instance{
 		a, {ID: "b", Zone: "m1", State: provisioner.InstanceStopped}, {ID: "e", Zone: "m3"}, {ID: "f", State: provisioner.InstanceStarting}, {ID: "g", Zone: "m1", State: provisioner.InstanceStarting},
 	}}
-	b, _ := fakeBroker(t, map[string]http.HandlerFunc{"GET /1.0/instances": sync200(instances)})
+	b, f := fakeBroker(t, map[string]http.HandlerFunc{"GET /1.0/instances": sync200(instances)})
 	got, err := b.Instances(t.Context())
 	if diff := cmp.Diff(all, got); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
@@ -157,10 +158,19 @@ func TestListing(t *testing.T) {
 		{provisioner.Labels{Nonce: "n"}, 1}, {provisioner.Labels{Nonce: "o"}, 0},
 		{provisioner.Labels{Token: "t"}, 1}, {provisioner.Labels{Token: "u"}, 0},
 		{provisioner.Labels{Epoch: 3}, 1}, {provisioner.Labels{Epoch: 4}, 0},
+		{provisioner.Labels{Machine: `7 or "`}, 0},
 	} {
 		l, err := b.FindInstances(t.Context(), test.want)
 		if err != nil || len(l.Instances) != test.n || !cmp.Equal(l.Failed, all.Failed) {
 			t.Errorf("%+v: %d instances, failed %v, %v; want %d, and the same zone failed", test.want, len(l.Instances), l.Failed, err, test.n)
+		}
+		query, _ := url.ParseQuery(f.query["GET /1.0/instances"])
+		filter := ""
+		if m := test.want.Machine; m == "7" || m == "8" {
+			filter = "config.user.provisioner.machine eq " + string(m) + " or status eq Error"
+		}
+		if query.Get("filter") != filter || query.Get("recursion") != "1" {
+			t.Errorf("%+v: query %v, want filter %q", test.want, query, filter)
 		}
 	}
 

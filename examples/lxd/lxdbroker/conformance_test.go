@@ -22,8 +22,9 @@ func TestConformance(t *testing.T) {
 	}
 	provisionertest.TestBroker(t, b, provisionertest.HostOptions{
 		Must: []string{"ZoneLister", "ZoneDeriver", "InstanceFinder", "ProfileBroker", "ProfileNamer",
-			"Traits.DedupesByToken", "Traits.Labels", "Traits.ConsistentReads"},
-		Soon:     20 * time.Second, // a request that was cut off is cancelled on LXD's side, too
+			"Traits.DedupesByToken", "Traits.Labels"},
+		Soon:     10 * time.Second, // a request that was cut off is cancelled on LXD's side, too
+		Settle:   5 * time.Second,
 		Timeout:  2 * time.Minute,
 		Parallel: 4,
 		Request: func(req *provisioner.StartRequest) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/seed81ba69f2/provisioner"
@@ -85,6 +86,18 @@ func failed(status int, text string) http.HandlerFunc {
 // ended is how an operation ended.
 func ended(code int, text string) http.HandlerFunc {
 	return sync200(fmt.Sprintf(`{"status_code":%d,"err":%q}`, code, text))
+}
+
+// first answers once with one, and then with the other.
+func first(one, other http.HandlerFunc) http.HandlerFunc {
+	var asked atomic.Bool
+	return func(w http.ResponseWriter, r *http.Request) {
+		if asked.Swap(true) {
+			other(w, r)
+			return
+		}
+		one(w, r)
+	}
 }
 
 // hangsUp ends the connection without an answer.

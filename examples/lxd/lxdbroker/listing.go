@@ -3,6 +3,7 @@ package lxdbroker
 import (
 	"context"
 	"net/url"
+	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -37,13 +38,15 @@ const (
 // then knows the name, and nothing else.
 func (i instance) unanswered() bool { return i.StatusCode == lxdError && i.Architecture == "" }
 
+func (i instance) everRan() bool { return i.Used.Unix() > 0 }
+
 // state tells one that was made and not started yet from one that was powered
 // off.
 func (i instance) state() provisioner.InstanceState {
 	switch {
 	case i.StatusCode == lxdRunning:
 		return provisioner.InstanceUp
-	case i.StatusCode == lxdStarting, i.StatusCode == lxdStopped && i.Used.Unix() <= 0:
+	case i.StatusCode == lxdStarting, i.StatusCode == lxdStopped && !i.everRan():
 		return provisioner.InstanceStarting
 	case i.StatusCode == lxdStopped:
 		return provisioner.InstanceStopped
@@ -58,17 +61,16 @@ func (b *Broker) Instances(ctx context.Context) (provisioner.Listing, error) {
 	return b.FindInstances(ctx, provisioner.Labels{})
 }
 
-// FindInstances lists the instances with the given labels. LXD cannot search
-// by them, so it reads what Instances reads. A machine's instance has a name of its
-// own, and LXD knows the names of members that did not answer too: what cannot be
-// the machine's is not missed.
+// FindInstances lists the instances with the given labels. LXD is asked only for
+// those of the machine, where it is given, and for those whose member is silent:
+// it knows their names, so what cannot be the machine's is not missed.
 func (b *Broker) FindInstances(ctx context.Context, want provisioner.Labels) (provisioner.Listing, error) {
 	zoneOf, err := b.zoneNames(ctx)
 	if err != nil {
 		return provisioner.Listing{}, err
 	}
 	var instances []instance
-	if _, err := b.lxd.get(ctx, "/1.0/instances", url.Values{"recursion": {"1"}}, &instances); err != nil {
+	if _, err := b.lxd.get(ctx, "/1.0/instances", search(want), &instances); err != nil {
 		return provisioner.Listing{}, mark(err)
 	}
 	listing := provisioner.Listing{Complete: true}
@@ -93,6 +95,20 @@ func (b *Broker) FindInstances(ctx context.Context, want provisioner.Labels) (pr
 	}
 	slices.Sort(listing.Failed)
 	return listing, nil
+}
+
+// plain are values that mean themselves in LXD's filters, whose quoting is not
+// to be relied on.
+var plain = regexp.MustCompile(`^[0-9A-Za-z/-]+$`)
+
+// search is the query for instances with the given labels. What it finds has
+// to be looked at again, and may be more.
+func search(want provisioner.Labels) url.Values {
+	query := url.Values{"recursion": {"1"}}
+	if plain.MatchString(string(want.Machine)) {
+		query.Set("filter", "config."+labelMachine+" eq "+string(want.Machine)+" or status eq Error")
+	}
+	return query
 }
 
 // A machineIndex remembers whose instance is whose, for LXD's events tell

@@ -90,8 +90,8 @@ func (b *Broker) create(ctx context.Context, spec newInstance, target string) er
 
 // resume starts the instance that an earlier call left, if it came of the same
 // token, and if not too: it may have been cut short before it was started, and
-// whoever adopts it wants it running. That call may still be at work, so no
-// failure is final, and nothing is taken away.
+// whoever adopts it wants it running. What that call has left half made, so that
+// it can't be started, is taken away.
 func (b *Broker) resume(ctx context.Context, req provisioner.StartRequest, name string) error {
 	there, _, err := b.instance(ctx, name)
 	if err != nil {
@@ -102,8 +102,12 @@ func (b *Broker) resume(ctx context.Context, req provisioner.StartRequest, name 
 		return provisioner.ZoneIndependent(errors.Errorf("name %s is taken by an instance without our labels", name))
 	}
 	if there.StatusCode != lxdRunning {
-		if err := b.setState(ctx, name, "start"); err != nil {
+		switch err := b.setState(ctx, name, "start"); {
+		case err == nil:
+		case isBusy(err) || there.everRan() || has.Token != req.Token: // that call may be at work, or it isn't ours to take away
 			return provisioner.Ambiguous(err)
+		default:
+			return b.undo(ctx, name, mark(err))
 		}
 	}
 	if has.Token != req.Token {

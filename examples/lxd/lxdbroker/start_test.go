@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/juju/errors"
@@ -22,15 +23,19 @@ import (
 
 // there is machine 7's instance with other labels or in another state.
 func there(code int, change ...string) http.HandlerFunc {
+	used := time.Time{}
 	config := map[string]string{
 		"user.provisioner.controller": "c", "user.provisioner.machine": "7",
 		"user.provisioner.nonce": "n", "user.provisioner.token": "t",
 	}
 	for i := 0; i < len(change); i += 2 {
+		if change[i] == "used" {
+			used, _ = time.Parse(time.RFC3339, change[i+1])
+		}
 		config["user.provisioner."+change[i]] = change[i+1]
 	}
 	text, _ := json.Marshal(map[string]any{
-		"name": "x", "status_code": code, "architecture": "x86_64", "location": "m1", "config": config,
+		"name": "x", "status_code": code, "architecture": "x86_64", "location": "m1", "config": config, "last_used_at": used,
 	})
 	return sync200(string(text))
 }
@@ -109,25 +114,31 @@ func TestResume(t *testing.T) {
 		starts int
 		want   error // nil: started
 		not    error
+		gone   int // how often it is deleted
 	}{
-		{"the same token, running", there(103), nil, 0, nil, nil},
-		{"the same token, made and not started", there(102), nil, 1, nil, nil},
-		{"started by somebody else just now", there(102), failed(400, "The instance is already running"), 1, nil, nil},
-		{"the earlier call is at work", there(102), failed(400, `Instance is busy running a "create" operation`), 1, provisioner.ErrAmbiguous, nil},
-		{"another token", there(103, "token", "t2"), nil, 0, provisioner.ErrAlreadyExists, nil},
-		{"another token, made and not started", there(102, "token", "t2"), nil, 1, provisioner.ErrAlreadyExists, nil},
-		{"another token, and it does not start", there(102, "token", "t2"), failed(400, "no"), 1, provisioner.ErrAmbiguous, provisioner.ErrAlreadyExists},
-		{"another controller", there(102, "controller", "d"), nil, 0, provisioner.ErrZoneIndependent, provisioner.ErrAlreadyExists},
-		{"another machine", there(102, "machine", "8"), nil, 0, provisioner.ErrZoneIndependent, provisioner.ErrAlreadyExists},
-		{"without labels", sync200(`{"status_code":103}`), nil, 0, provisioner.ErrZoneIndependent, provisioner.ErrAlreadyExists},
-		{"gone again", failed(404, "Instance not found"), nil, 0, provisioner.ErrAmbiguous, nil},
-		{"on a member that does not answer", lost, nil, 0, provisioner.ErrAmbiguous, nil},
+		{"the same token, running", there(103), nil, 0, nil, nil, 0},
+		{"the same token, made and not started", there(102), nil, 1, nil, nil, 0},
+		{"started by somebody else just now", there(102), failed(400, "The instance is already running"), 1, nil, nil, 0},
+		{"the earlier call is at work", there(102), failed(400, `Instance is busy running a "create" operation`), 1, provisioner.ErrAmbiguous, nil, 0},
+		{"nobody knows whether it starts", there(102), hangsUp, 1, provisioner.ErrAmbiguous, nil, 0},
+		{"left half made", there(102), failed(400, "Failed to run: forkstart"), 1, provisioner.ErrZoneIndependent, provisioner.ErrAmbiguous, 1},
+		{"left without room", there(102), failed(400, "no space left on device"), 1, provisioner.ErrOutOfCapacity, provisioner.ErrAmbiguous, 1},
+		{"it ran, and may hold something", there(102, "used", "2026-01-02T03:04:05Z"), failed(400, "no"), 1, provisioner.ErrAmbiguous, nil, 0},
+		{"another token", there(103, "token", "t2"), nil, 0, provisioner.ErrAlreadyExists, nil, 0},
+		{"another token, made and not started", there(102, "token", "t2"), nil, 1, provisioner.ErrAlreadyExists, nil, 0},
+		{"another token, and it does not start", there(102, "token", "t2"), failed(400, "no"), 1, provisioner.ErrAmbiguous, provisioner.ErrAlreadyExists, 0},
+		{"another controller", there(102, "controller", "d"), nil, 0, provisioner.ErrZoneIndependent, provisioner.ErrAlreadyExists, 0},
+		{"another machine", there(102, "machine", "8"), nil, 0, provisioner.ErrZoneIndependent, provisioner.ErrAlreadyExists, 0},
+		{"without labels", sync200(`{"status_code":103}`), nil, 0, provisioner.ErrZoneIndependent, provisioner.ErrAlreadyExists, 0},
+		{"gone again", failed(404, "Instance not found"), nil, 0, provisioner.ErrAmbiguous, nil, 0},
+		{"on a member that does not answer", lost, nil, 0, provisioner.ErrAmbiguous, nil, 0},
 	} {
 		t.Run(test.why, func(t *testing.T) {
 			if test.state == nil {
 				test.state = sync200("{}")
 			}
-			b, f := fakeBroker(t, map[string]http.HandlerFunc{post: says(202, async), wait: exists, "GET " + seven: test.there, state: test.state})
+			b, f := fakeBroker(t, map[string]http.HandlerFunc{post: says(202, async), wait: exists, "GET " + seven: test.there,
+				"DELETE " + seven: sync200("{}"), state: first(test.state, sync200("{}"))})
 			r, err := b.Start(t.Context(), fakeRequest())
 			if !errors.Is(err, test.want) || test.not != nil && errors.Is(err, test.not) {
 				t.Errorf("got %v, want %v", err, test.want)
@@ -135,11 +146,11 @@ func TestResume(t *testing.T) {
 			if err == nil && (r.Instance == "" || r.Zone != "m1") {
 				t.Errorf("result %+v", r)
 			}
-			if got := f.saw(state); got != test.starts {
+			if got := f.saw(state) - test.gone; got != test.starts { // it is stopped before it is deleted
 				t.Errorf("started %d times, want %d", got, test.starts)
 			}
-			if f.saw("DELETE "+seven) > 0 {
-				t.Error("it was deleted")
+			if got := f.saw("DELETE " + seven); got != test.gone {
+				t.Errorf("deleted %d times, want %d", got, test.gone)
 			}
 		})
 	}
@@ -161,17 +172,9 @@ func TestUndo(t *testing.T) {
 		{"nobody knows", hangsUp, sync200("{}"), provisioner.OutcomeUnknown, 0},
 	} {
 		t.Run(test.why, func(t *testing.T) {
-			started := false
 			b, f := fakeBroker(t, map[string]http.HandlerFunc{
 				"DELETE " + seven: test.del,
-				state: func(w http.ResponseWriter, r *http.Request) {
-					if started { // the stop that goes before the delete
-						fmt.Fprint(w, async)
-						return
-					}
-					started = true
-					test.state(w, r)
-				},
+				state:             first(test.state, says(202, async)), // then the stop that goes before the delete
 			})
 			_, err := b.Start(t.Context(), fakeRequest())
 			if got := provisioner.OutcomeOf(err).Kind; err == nil || got != test.want {
