@@ -18,8 +18,8 @@ func (r *records) Intents(_ context.Context, ids ...provisioner.MachineID) ([]pr
 	defer r.mu.Unlock()
 	var results []provisioner.IntentResult
 	for _, id := range ids {
-		result := provisioner.IntentResult{ID: id}
-		if kept := r.made[id].Intent; kept != nil {
+		result := provisioner.IntentResult{ID: id, Err: r.machine(id).Err}
+		if kept := r.kept.Machines[id].Intent; kept != nil {
 			result.Intent = *kept
 		}
 		results = append(results, result)
@@ -32,31 +32,25 @@ func (r *records) SwapIntent(_ context.Context, old, next provisioner.Intent) er
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	id := next.Machine
-	if _, wanted := r.want[id]; !wanted && r.made[id].Intent == nil {
-		return errors.NotFoundf("machine %s", id)
-	}
-	was, existed := r.made[id]
-	var has provisioner.Intent
-	if was.Intent != nil {
-		has = *was.Intent
-	}
-	if !sameIntent(has, old) {
-		return errors.AlreadyExistsf("another attempt of machine %s", id)
-	}
-	is := was
-	is.Intent = &next
-	r.made[id] = is
-	if err := r.save(); err != nil {
-		if r.made[id] = was; !existed {
-			delete(r.made, id)
-		}
+	if err := r.machine(id).Err; err != nil {
 		return err
 	}
-	return nil
+	is := r.kept.Machines[id]
+	var has provisioner.Intent
+	if is.Intent != nil {
+		has = *is.Intent
+	}
+	if !sameIntent(has, old) {
+		return errors.AlreadyExistsf("attempt %d of machine %s, with token %q,", has.Attempt, id, has.Token)
+	}
+	is.Intent = &next
+	return keep(r, r.kept.Machines, id, &is)
 }
 
+// sameIntent compares what a file keeps: of a time no more than when it was. An
+// intent that was never stored need not say whose it is.
 func sameIntent(a, b provisioner.Intent) bool {
-	same := a.At.Equal(b.At) // a file keeps no more than the instant
-	a.At = b.At
+	same := a.At.Equal(b.At)
+	a.At, a.Machine = b.At, b.Machine
 	return same && a == b
 }

@@ -41,7 +41,7 @@ func (r *records) defined(names []string, wanted bool) []string {
 // file wants, with mu held. A new contents needs a new revision.
 func (r *records) change(id provisioner.MachineID) (c provisioner.ProfileChange, ok bool) {
 	spec, wanted := r.want[id]
-	there := r.made[id]
+	there := r.kept.Machines[id]
 	if !wanted || there.Instance == "" {
 		return c, false
 	}
@@ -98,18 +98,12 @@ func (r *records) ProfileChanges(_ context.Context, ids ...provisioner.MachineID
 func (r *records) SetProfiles(_ context.Context, rec provisioner.ProfileRecord) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	was := r.made[rec.Machine]
-	if was.Instance == "" {
-		return errors.NotFoundf("machine %s", rec.Machine)
-	}
-	is := was
-	is.Profiles = rec.Profiles
-	r.made[rec.Machine] = is
-	if err := r.save(); err != nil {
-		r.made[rec.Machine] = was
+	if err := r.machine(rec.Machine).Err; err != nil {
 		return err
 	}
-	return nil
+	is := r.kept.Machines[rec.Machine]
+	is.Profiles = rec.Profiles
+	return keep(r, r.kept.Machines, rec.Machine, &is)
 }
 
 // SetProfileStatus remembers what has become of a step, for as long as this run

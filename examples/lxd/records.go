@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -47,6 +48,12 @@ type made struct {
 	Intent   *provisioner.Intent    `json:"intent,omitempty"` // the attempt under way
 }
 
+// kept is the file beside the fleet's.
+type kept struct {
+	Machines map[provisioner.MachineID]made                `json:"machines"`
+	Spared   map[provisioner.InstanceID]provisioner.Spared `json:"spared,omitempty"` // left running on purpose
+}
+
 // records are the State: what the fleet file wants, and what has been made,
 // which a file beside it keeps. A machine that has an instance and is no
 // longer wanted is dead.
@@ -57,11 +64,20 @@ type records struct {
 	want  map[provisioner.MachineID]machineSpec
 
 	mu       sync.Mutex
-	made     map[provisioner.MachineID]made
+	kept     kept
 	statuses map[provisioner.MachineID]provisioner.StatusUpdate        // not kept: a new run tries again
 	words    map[provisioner.MachineID]provisioner.ProfileStatusUpdate // nor is this
 	stepped  chan []provisioner.MachineID
 }
+
+// What the library finds in these records.
+var (
+	_ provisioner.State        = (*records)(nil)
+	_ provisioner.StatusWriter = (*records)(nil)
+	_ provisioner.IntentStore  = (*records)(nil)
+	_ provisioner.SparedStore  = (*records)(nil)
+	_ provisioner.ProfileState = (*records)(nil)
+)
 
 type machineSpec struct {
 	constraints constraints.Value
@@ -92,12 +108,15 @@ func open(name string) (*records, error) {
 		r.lock.Close()
 		return nil, errors.Annotatef(err, "%s is at work already: %s", filepath.Base(os.Args[0]), name)
 	}
-	if err := readJSON(r.name, &r.made); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := readJSON(r.name, &r.kept); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		r.lock.Close()
 		return nil, err
 	}
-	if r.made == nil {
-		r.made = map[provisioner.MachineID]made{}
+	if r.kept.Machines == nil {
+		r.kept.Machines = map[provisioner.MachineID]made{}
+	}
+	if r.kept.Spared == nil {
+		r.kept.Spared = map[provisioner.InstanceID]provisioner.Spared{}
 	}
 	r.statuses = map[provisioner.MachineID]provisioner.StatusUpdate{}
 	r.words = map[provisioner.MachineID]provisioner.ProfileStatusUpdate{}
@@ -153,17 +172,37 @@ func (r *records) count() (running, wanted int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id := range r.want {
-		if r.made[id].Instance != "" {
+		if r.kept.Machines[id].Instance != "" {
 			running++
 		}
 	}
 	return running, len(r.want)
 }
 
+// keep puts an entry in the place of what was there, nil for none, and saves. If
+// that fails, nothing has changed. It is called with mu held.
+func keep[K comparable, V any](r *records, entries map[K]V, key K, entry *V) error {
+	set := func(v V, there bool) {
+		if entries[key] = v; !there {
+			delete(entries, key)
+		}
+	}
+	was, had := entries[key]
+	if !had && entry == nil {
+		return nil
+	}
+	set(*cmp.Or(entry, new(V)), entry != nil)
+	err := r.save()
+	if err != nil {
+		set(was, had)
+	}
+	return err
+}
+
 // save replaces the file in one step, so that a crash leaves the old or the
 // new one. It is called with mu held: the file must not lag behind an answer.
 func (r *records) save() error {
-	data, err := json.MarshalIndent(r.made, "", "\t")
+	data, err := json.MarshalIndent(r.kept, "", "\t")
 	if err != nil {
 		return errors.Trace(err)
 	}
@@ -187,7 +226,7 @@ func (r *records) save() error {
 // machine is one record, with mu held.
 func (r *records) machine(id provisioner.MachineID) provisioner.MachineResult {
 	_, wanted := r.want[id]
-	there, has := r.made[id]
+	there, has := r.kept.Machines[id]
 	if !wanted && !has {
 		return provisioner.MachineResult{ID: id, Err: errors.NotFoundf("machine %s", id)}
 	}
@@ -211,7 +250,7 @@ func (r *records) Fleet(ctx context.Context) ([]provisioner.MachineResult, error
 	for id := range r.want {
 		all[id] = true
 	}
-	for id := range r.made {
+	for id := range r.kept.Machines {
 		all[id] = true
 	}
 	r.mu.Unlock()
@@ -268,19 +307,16 @@ func (r *records) SetInstance(_ context.Context, rec provisioner.InstanceRecord)
 	if _, wanted := r.want[rec.Machine]; !wanted {
 		return errors.NotFoundf("machine %s", rec.Machine)
 	}
-	was, existed := r.made[rec.Machine]
-	switch was.Instance {
+	switch has := r.kept.Machines[rec.Machine].Instance; has {
 	case "":
 	case rec.Instance:
 		return nil
 	default:
-		return errors.AlreadyExistsf("instance %s of machine %s", was.Instance, rec.Machine)
+		return errors.AlreadyExistsf("instance %s of machine %s", has, rec.Machine)
 	}
-	r.made[rec.Machine] = made{Instance: rec.Instance, Zone: rec.Zone, Nonce: rec.Nonce, Profiles: naming.Filter(rec.Profiles)}
-	if err := r.save(); err != nil {
-		if r.made[rec.Machine] = was; !existed {
-			delete(r.made, rec.Machine)
-		}
+	// Its attempt has done its work, and goes.
+	is := made{Instance: rec.Instance, Zone: rec.Zone, Nonce: rec.Nonce, Profiles: naming.Filter(rec.Profiles)}
+	if err := keep(r, r.kept.Machines, rec.Machine, &is); err != nil {
 		return err
 	}
 	r.tellStep(rec.Machine)
@@ -294,16 +330,7 @@ func (r *records) Remove(_ context.Context, req provisioner.Removal) error {
 	if _, wanted := r.want[req.Machine]; wanted {
 		return fmt.Errorf("machine %s is wanted", req.Machine)
 	}
-	was, ok := r.made[req.Machine]
-	if !ok {
-		return nil
-	}
-	delete(r.made, req.Machine)
-	if err := r.save(); err != nil {
-		r.made[req.Machine] = was
-		return err
-	}
-	return nil
+	return keep(r, r.kept.Machines, req.Machine, nil)
 }
 
 // WriteStatus remembers how far a machine is, for as long as this run lasts.

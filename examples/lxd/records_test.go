@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/juju/errors"
 	"github.com/seed81ba69f2/provisioner"
+	"github.com/seed81ba69f2/provisioner/provisionertest"
 )
 
 func fleetFile(t *testing.T, text string) string {
@@ -217,8 +219,8 @@ func TestIntents(t *testing.T) {
 	other.Token = "u"
 	check := func(why string, want provisioner.Intent) {
 		t.Helper()
-		results, err := r.Intents(t.Context(), "0", "1")
-		if diff := cmp.Diff([]provisioner.IntentResult{{ID: "0", Intent: want}, {ID: "1"}}, results); diff != "" || err != nil {
+		results, err := r.Intents(t.Context(), "0")
+		if diff := cmp.Diff([]provisioner.IntentResult{{ID: "0", Intent: want}}, results); diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", why, err, diff)
 		}
 	}
@@ -264,6 +266,49 @@ func TestIntents(t *testing.T) {
 	}
 }
 
+// The records keep every rule of a State (ST10, HV4).
+func TestConformance(t *testing.T) {
+	r := opened(t, fleetFile(t, `{"controller":"c"}`))
+	provisionertest.TestState(t, r, provisionertest.HostOptions{
+		Must: []string{"StatusWriter", "IntentStore", "SparedStore", "ProfileState"},
+		Skip: map[string]string{ // see TestRecords
+			"machines-by-id":        "it wants a dying machine, and a fleet file knows none",
+			"remove-living-refused": "it wants a dying machine, and a fleet file knows none",
+		},
+		NewMachine: func(_ context.Context, m provisioner.Machine) (provisioner.MachineID, error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.want[m.ID] = machineSpec{}
+			return m.ID, nil
+		},
+		// A machine is dead if the fleet no longer names it and something of it is kept.
+		SetLife: func(_ context.Context, id provisioner.MachineID, _ provisioner.Life) error {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			delete(r.want, id)
+			there := r.kept.Machines[id]
+			there.Nonce = "kit"
+			return keep(r, r.kept.Machines, id, &there)
+		},
+	})
+}
+
+// Instances that were left running on purpose are remembered over runs (HV4).
+func TestSpared(t *testing.T) {
+	name := fleetFile(t, `{"controller":"c"}`)
+	r := opened(t, name)
+	spared := provisioner.Spared{Instance: "i-7", Machine: "7"}
+	if err := r.AddSpared(t.Context(), spared); err != nil {
+		t.Fatal(err)
+	}
+	r.close()
+	r = opened(t, name)
+	all, err := r.Spared(t.Context())
+	if diff := cmp.Diff([]provisioner.Spared{spared}, all); diff != "" || err != nil {
+		t.Errorf("after another run: %v (-want +got):\n%s", err, diff)
+	}
+}
+
 // What cannot be kept has not been made.
 func TestRecordThatCannotBeKept(t *testing.T) {
 	name := fleetFile(t, `{"controller":"c","machines":[{"ids":"0"}]}`)
@@ -274,6 +319,12 @@ func TestRecordThatCannotBeKept(t *testing.T) {
 	}
 	if running, wanted := r.count(); running != 0 || wanted != 1 {
 		t.Errorf("%d of %d run", running, wanted)
+	}
+	if err := r.SwapIntent(t.Context(), provisioner.Intent{}, provisioner.Intent{Machine: "0", Attempt: 1}); err == nil {
+		t.Error("an attempt that is not stored was allowed")
+	}
+	if len(r.kept.Machines) != 0 {
+		t.Errorf("kept %+v, want nothing", r.kept)
 	}
 }
 
