@@ -119,9 +119,6 @@ func BenchmarkOneChange(b *testing.B) {
 			done := make(chan error)
 			go func() { done <- task.Run(ctx) }()
 			changes <- nil
-			for len(changes) > 0 { // a Task that does not run yet is idle
-				runtime.Gosched()
-			}
 			<-state.asked // a Task that nobody drives yet is idle
 			if _, err := task.Idle(ctx); err != nil {
 				b.Fatal(err)
