@@ -47,6 +47,7 @@ func attemptEnded(e *engine, u *unit, m *message) {
 	default:
 		e.probe(u, noZone) // it is elsewhere, and may take long to be cleared up
 	}
+	s.open = false // what it has made is known
 	switch {
 	case r.unwanted != nil:
 		s.made = &madeInstance{record: r.record, err: r.unwanted}
@@ -333,6 +334,7 @@ func undone(e *engine, u *unit, m *message) {
 		return
 	}
 	e.reaper.stop(made.record.Instance, e.now)
+	e.census.drop(u.rec.ID, made.record.Instance)
 	e.tell(Event{Kind: EventUndone, Machine: u.rec.ID, Instance: made.record.Instance})
 	e.afterUndo(u)
 }
@@ -435,10 +437,11 @@ func stopped(e *engine, u *unit, m *message) {
 	}
 	u.tries, u.failed = 0, nil
 	e.reaper.stop(id, e.now)
+	e.census.drop(u.rec.ID, id)
 	if u.rec.Instance == id {
 		u.set(flagSettled)
 	}
-	if u.rec.Life == Dead {
+	if u.rec.Life == Dead || u.has(flagSettled) {
 		e.ledger.place(u.slot, noZone)
 	}
 	e.tell(Event{Kind: EventStopped, Machine: u.rec.ID, Instance: id})

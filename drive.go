@@ -209,8 +209,7 @@ func (d *driver) drive(ctx context.Context, first ...message) error {
 	}
 	for in := first; ; {
 		s := d.step(in...)
-		clear(in)
-		in = in[:0]
+		in = nil
 		switch {
 		case s.more:
 			d.poke() // and hear what else there is, lest a flood drowns it
@@ -232,7 +231,6 @@ func (d *driver) drive(ctx context.Context, first ...message) error {
 			// What ends at the same time is handled in one turn: fewer turns,
 			// and larger bulk readings.
 			runtime.Gosched()
-			in = d.changed(in)
 		case <-d.ticks():
 			d.disarm()
 		case ids, ok := <-d.changes:
@@ -240,7 +238,7 @@ func (d *driver) drive(ctx context.Context, first ...message) error {
 				in = d.end(errors.Annotate(ErrWatcherClosed, "machine changes"))
 				break
 			}
-			in = d.changed(append(in, message{kind: msgChanged, ids: ids}))
+			in = append(in, message{kind: msgChanged, ids: ids})
 		case _, ok := <-d.retries:
 			if !ok {
 				in = d.end(errors.Annotate(ErrWatcherClosed, "retry signals"))
@@ -271,22 +269,6 @@ func (d *driver) drive(ctx context.Context, first ...message) error {
 			}
 		}
 	}
-}
-
-// changed adds the changes that are there already, for the same reason.
-func (d *driver) changed(in []message) []message {
-	for range maxIDs {
-		select {
-		case ids, ok := <-d.changes:
-			if ok {
-				in = append(in, message{kind: msgChanged, ids: ids})
-				continue
-			}
-		default:
-		}
-		break
-	}
-	return in
 }
 
 func (d *driver) name() string {

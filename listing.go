@@ -315,7 +315,8 @@ func (e *engine) worth(i *Instance, ours bool) bool {
 }
 
 // judgeIfFresh goes on once every record was read after the listing, lest an
-// instance that has just been recorded is taken for unknown (HV9).
+// instance that has just been recorded is taken for unknown (HV9), and, where
+// listings show no labels, a search has ended that began after it.
 func (e *engine) judgeIfFresh() {
 	if e.list.stage != listFresh || !e.look.loaded || e.look.backlog() || e.look.fleet != nil {
 		return
@@ -327,6 +328,10 @@ func (e *engine) judgeIfFresh() {
 		if e.look.fleet == nil {
 			e.dropPass() // readings are late, or fail
 		}
+		return
+	}
+	if e.cfg.finder && !e.cfg.labels && e.policy.Harvest.Unknown() && e.census.last.op < e.list.sight.op {
+		e.readCensus() // only that shows whose an instance is
 		return
 	}
 	p := e.list.pass

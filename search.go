@@ -30,6 +30,16 @@ type census struct {
 	again       moment                   // when one is wanted for what was removed
 }
 
+// drop forgets an instance that was stopped: the last look may be old.
+func (c *census) drop(machine MachineID, id InstanceID) {
+	left := slices.DeleteFunc(slices.Clone(c.machines[machine]), func(i Instance) bool { return i.ID == id })
+	if len(left) > 0 {
+		c.machines[machine] = left
+	} else {
+		delete(c.machines, machine)
+	}
+}
+
 // searches says whether instances can be looked for at all.
 func (c *engineConfig) searches() bool { return c.labels || c.finder }
 
@@ -104,6 +114,7 @@ func (e *engine) takeCensus(began sight, l Listing, unclaimed []Instance) {
 			e.shown(u, l, began)
 		}
 	}
+	e.judgeIfFresh()
 }
 
 // censusFailed: a listing has failed.
@@ -193,7 +204,9 @@ func (e *engine) candidates(u *unit) []Instance {
 	found := ours(instances, e.cfg.controller, u.rec.ID, token)
 	left := found[:0]
 	for _, i := range found {
-		if !e.accounted(i.ID) && e.spokenFor(i.ID) == "" {
+		// One that was to go, and isn't on its way yet, is better than another.
+		doomed := e.sweep.doomed[i.ID]
+		if !e.reaper.accounted(i.ID) && (doomed == nil || doomed.op == nil) && e.spokenFor(i.ID) == "" {
 			left = append(left, i)
 		}
 	}
@@ -420,7 +433,7 @@ func (e *engine) bare(u *unit) {
 	e.reaper.bare[u.rec.ID] = e.now
 	e.nobodys(sight{}, false)
 	begun := u.left != nil || !u.has(flagFresh|flagLooked)
-	seen := e.cfg.consistent && e.census.last.op != 0
+	seen := e.cfg.consistent && e.census.last.op != 0 && (u.left == nil || e.census.last.op > u.left.op)
 	if begun && !seen && !e.quiet && !e.census.again.item.On() {
 		e.lookForBareLater()
 	}

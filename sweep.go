@@ -218,6 +218,7 @@ func (e *engine) doomedEnded(d *doomed, m *message) {
 	}
 	e.pardon(d)
 	e.reaper.stop(d.id, e.now)
+	e.census.drop(d.machine, d.id)
 	e.tell(Event{Kind: EventReaped, Machine: d.machine, Instance: d.id})
 	e.reprieved(d, Result{Kind: ActionStop, Reason: d.why})
 }

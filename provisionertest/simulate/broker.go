@@ -119,7 +119,7 @@ func (w broker) Start(ctx context.Context, q provisioner.StartRequest) (r provis
 			}
 			return nil
 		}
-		if s.set.exclusive && slices.ContainsFunc(w.instances, func(i *instance) bool { return i.live && i.machine == q.Machine && i.spared == nil }) {
+		if s.set.exclusive && slices.ContainsFunc(w.instances, func(i *instance) bool { return i.live && !i.foreign && i.machine == q.Machine && i.spared == nil }) {
 			return provisioner.AlreadyExists(errors.Errorf("machine %s has an instance", q.Machine))
 		}
 		if q.Zone != "" && !slices.ContainsFunc(w.zones, func(z zone) bool { return z.Name == q.Zone && z.Available && z.listed }) {
@@ -223,5 +223,27 @@ func (w broker) Traits() provisioner.Traits {
 
 func (w broker) Wait(ctx context.Context) error {
 	_, err := w.do(ctx, callLimit, "", func() error { return nil })
+	return err
+}
+
+// What a host may say to stops.
+
+func (w broker) MayStop(ctx context.Context, n provisioner.StopNotice) error {
+	t := w.s.current.task
+	_, err := w.do(ctx, callVeto, n.Machine, func() error {
+		d := diceOf(w.s.seed, hash(string(n.Instance)), 23)
+		if !w.s.calm && d.n(3) == 0 {
+			return errors.Errorf("instance %s is in use", n.Instance)
+		}
+		return nil
+	})
+	t.may[n.Instance] = err == nil
+	return err
+}
+
+func (w broker) Drain(ctx context.Context, n provisioner.StopNotice) error {
+	t := w.s.current.task
+	_, err := w.do(ctx, callDrain, n.Machine, func() error { return nil })
+	t.may[n.Instance] = t.may[n.Instance] && err == nil
 	return err
 }

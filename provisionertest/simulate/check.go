@@ -67,8 +67,13 @@ func (s *sim) checkBegin(j *job) {
 // checkStop looks at a stop that the engine gives out.
 func (s *sim) checkStop(t *task, j *job) {
 	i := s.world.byID[provisioner.InstanceID(j.Instance)]
+	if s.set.vetoes && !j.Undo && !t.may[i.id] {
+		s.fail("HV2", "instance %s is stopped, and the host has not allowed it", i.id)
+	}
+	delete(t.may, i.id)
 	switch {
 	case j.Undo:
+	case t.epoch != s.world.epoch: // it is not done without the lease
 	case !j.Reap:
 		if !t.mode.Destroyed() {
 			s.fail("HV2", "instance %s of machine %s is stopped in mode %s", j.Instance, j.id, t.mode)
@@ -80,16 +85,22 @@ func (s *sim) checkStop(t *task, j *job) {
 
 // checkReap looks at an instance that is to be stopped because no machine has it.
 func (s *sim) checkReap(t *task, i *instance) {
+	if i.stranger && s.set.labels {
+		s.fail("HV10", "instance %s is stopped, which carries the labels %+v", i.id, i.labels)
+	}
+	_, remembered := s.world.spared[i.id]
 	u, known := t.Unit(i.machine)
 	spare := s.set.labels && known && u.Instance != "" && u.Instance != string(i.id)
 	switch {
 	case !spare && !t.mode.Unknown():
 		s.fail("HV2", "instance %s of machine %s is stopped in mode %s", i.id, i.machine, t.mode)
-	case i.spared == t || i.spared != nil && s.set.spares:
+	case i.spared == t && !s.world.restored || i.spared != nil && remembered:
 		s.fail("HV4", "instance %s of machine %s is stopped, which was left when the record was removed", i.id, i.machine)
 	case s.set.labels && known && u.Alive && u.Instance == "":
 		s.fail("ST19", "instance %s of machine %s is stopped, and could be adopted", i.id, i.machine)
-	case !i.lost && !spare && i.spared == nil && i.live && (s.set.labels || known && strings.Contains("searching announcing preparing deriving starting confirming", u.Life)):
+	case !spare && t.iced:
+		s.fail("HV11", "instance %s is stopped as unknown, and that is frozen", i.id)
+	case !i.lost && !spare && !i.stranger && known && i.spared == nil && i.live && (s.set.labels || known && strings.Contains("searching announcing preparing deriving starting confirming", u.Life)):
 		s.fail("HV9", "instance %s of machine %s is stopped, as if nobody knew of it", i.id, i.machine)
 	case s.now-i.at < time.Minute && s.jump == 0:
 		s.fail("HV9", "instance %s of machine %s is stopped as unknown when it is %v old", i.id, i.machine, s.now-i.at)
@@ -99,6 +110,9 @@ func (s *sim) checkReap(t *task, i *instance) {
 // checkMade looks at an instance that is about to be made: the machine has no
 // other, and none that would be found.
 func (s *sim) checkMade(made *instance, q provisioner.StartRequest) {
+	if s.world.restored && s.set.intents {
+		return // what an old backup says of attempts is believed
+	}
 	for _, i := range s.world.instances {
 		switch {
 		case !i.live || i.foreign || i.spared != nil || i.machine != q.Machine:
@@ -116,7 +130,7 @@ func (s *sim) checkAsked(t *task, q provisioner.StartRequest) {
 	if l.Controller == "" || l.Machine != q.Machine || l.Nonce != q.Nonce || l.Token != q.Token || q.Token == "" || l.Epoch != q.Epoch {
 		s.fail("ST10", "machine %s is asked for with the labels %+v", q.Machine, l)
 	}
-	if zone, again := w.asked[q.Token]; again && zone != q.Zone {
+	if zone, again := w.asked[q.Token]; again && zone != q.Zone && !w.restored {
 		s.fail("ST11", "an attempt to start machine %s is repeated in zone %q, and was made in %q", q.Machine, q.Zone, zone)
 	}
 	w.asked[q.Token] = q.Zone
@@ -147,6 +161,9 @@ func (s *sim) checkHeld(t *task, c callKind, epoch uint64) {
 // checkStopped looks at an instance that is about to be stopped.
 func (s *sim) checkStopped(i *instance, undo bool) {
 	m := s.world.owner(i.id)
+	if s.world.restored && s.now-s.world.recently < 2*time.Minute {
+		return // an old backup came back while this was under way
+	}
 	switch {
 	case m == nil && !undo:
 		// its record went meanwhile
@@ -200,6 +217,12 @@ func (s *sim) heard(t *task, e provisioner.Event) {
 		t.failed[e.Machine], s.world.gave[e.Machine] = true, true
 	case provisioner.EventZonesOut:
 		t.failed[e.Machine] = true
+	case provisioner.EventKept:
+		t.kept[e.Instance] = true
+	case provisioner.EventFrozen:
+		t.iced = true
+	case provisioner.EventThawed:
+		t.iced = false
 	case provisioner.EventStarting:
 		delete(t.failed, e.Machine)
 		delete(t.final, e.Machine)
@@ -218,7 +241,7 @@ func (s *sim) heard(t *task, e provisioner.Event) {
 		told := s.set.labels                      // else listings do not tell whose it is
 		m := s.world.machines[i.machine]
 		spare := m != nil && m.Instance != "" && m.Instance != i.id
-		if i.live && !i.lost && known && told && !spare {
+		if i.live && !i.lost && known && told && !spare && !i.stranger && m != nil {
 			s.fail("HV9", "instance %s of machine %s is reported as unknown", e.Instance, i.machine)
 		}
 	}
@@ -319,7 +342,7 @@ func (s *sim) unrest() string {
 			return fmt.Sprintf("machine %s has instance %s, and %q is known", id, m.Instance, u.Instance)
 		}
 		// Without further looks nobody tells the zone of a record that was read later.
-		told := m.Zone != "" || s.set.resync == 0
+		told := m.Zone != "" || s.set.resync == 0 && !w.restored
 		if i := w.byID[m.Instance]; s.set.zoned && told && !id.IsContainer() && string(i.zone) != u.Zone {
 			return fmt.Sprintf("machine %s runs in %q and is counted in %q", id, i.zone, u.Zone)
 		}
@@ -329,10 +352,26 @@ func (s *sim) unrest() string {
 			return "machine " + string(id) + " is gone and still known"
 		}
 	}
+	if left := w.unknown(); len(left) > 0 && s.set.labels && s.mode.Unknown() && !t.iced {
+		return fmt.Sprintf("instances that no machine has are there: %v", left)
+	}
 	if t.looks > 0 {
 		return fmt.Sprintf("%d looks have not ended", t.looks)
 	}
 	return ""
+}
+
+// unknown are the living instances that no machine has or wants, and that are
+// ours by their labels.
+func (w *world) unknown() (ids []provisioner.InstanceID) {
+	for _, i := range w.instances {
+		m := w.machines[i.machine]
+		keep := w.s.task.kept[i.id] || m != nil && m.Keep // perhaps it is this one that is meant
+		if i.live && i.lost && !keep && !i.foreign && i.spared == nil && w.owner(i.id) == nil && !w.waits(i.machine) {
+			ids = append(ids, i.id)
+		}
+	}
+	return ids
 }
 
 // waits says whether a machine is a container whose host can't take it.

@@ -19,6 +19,7 @@ type settings struct {
 	dedupes, labels, finder, consistent, intents     bool // the ways to find out what was made
 	lease, exits, exclusive, slowUp, ages            bool
 	spares                                           bool // what is left running is remembered
+	vetoes                                           bool // stops are asked for
 	echo, asksGroup                                  bool
 	visibility                                       time.Duration
 	zonesUnrecorded                                  bool
@@ -51,6 +52,7 @@ func (s *sim) decide() {
 	set.zoned, set.derives, set.maintains, set.groups, set.auth, set.limiter = !one(6), one(3), one(2), one(2), one(3), one(4)
 	set.dedupes, set.labels, set.finder, set.consistent, set.intents = one(2), one(2), one(2), one(2), one(2)
 	set.lease, set.exits, set.slowUp, set.ages, set.echo, set.asksGroup = one(3), one(2), one(3), one(2), one(2), one(4)
+	set.spares, set.vetoes = one(2), one(3)
 	set.exclusive = set.searchable() && one(5)
 	set.visibility = []time.Duration{0, 10 * time.Second}[d.n(2)]
 	set.zonesUnrecorded = one(8)
@@ -108,7 +110,7 @@ func (s *sim) decide() {
 	}
 	if one(10) {
 		set.even = true
-		set.zoned, set.derives, set.zonesUnrecorded, set.keeps, set.skew, set.rate, set.deaf = true, false, false, false, 0, 0, 0
+		set.zoned, set.derives, set.zonesUnrecorded, set.keeps, set.exits, set.skew, set.rate, set.deaf = true, false, false, false, false, 0, 0, 0
 		s.deeds = slices.DeleteFunc(s.deeds, func(x deed) bool { return !slices.Contains(evenDeeds, x.kind) })
 	}
 	for i := range s.deeds {
@@ -149,11 +151,13 @@ const (
 	deedCrash
 	deedRestart
 	deedStall
+	deedForeign
+	deedBackup
 	deedKinds
 )
 
 var deedNames = [deedKinds]string{"add", "container", "dying", "dead", "dead-all", "keep", "forget", "return", "provision", "zone-down", "zone-up", "zone-gone",
-	"mode", "limits", "retry", "changed", "look", "jump", "crash", "restart", "stall"}
+	"mode", "limits", "retry", "changed", "look", "jump", "crash", "restart", "stall", "foreign", "backup"}
 
 func (k deedKind) String() string { return deedNames[k] }
 
@@ -161,7 +165,7 @@ func (k deedKind) String() string { return deedNames[k] }
 func (set *settings) searchable() bool { return set.labels || set.finder }
 
 // evenDeeds are those after which a fleet is still evenly spread.
-var evenDeeds = []deedKind{deedAdd, deedContainer, deedMode, deedLimits, deedRetry, deedChanged, deedLook, deedCrash, deedRestart}
+var evenDeeds = []deedKind{deedAdd, deedContainer, deedMode, deedLimits, deedRetry, deedChanged, deedLook, deedRestart}
 
 func (s *sim) act(x deed) {
 	if s.calm || !s.strikes(x.key, x.kind.String()) {
@@ -278,6 +282,24 @@ func (s *sim) act(x deed) {
 		return
 	case deedRestart:
 		s.end()
+	case deedForeign: // somebody else's, or made by hand
+		i := &instance{id: provisioner.InstanceID(fmt.Sprintf("f-%d", x.n)), zone: z.Name, live: true, foreign: true, stranger: true, at: s.now}
+		if pick%2 == 0 && s.set.labels {
+			i.labels = provisioner.Labels{Controller: "d", Machine: id, Nonce: "d:1", Token: "t"}
+		} else if s.set.labels && pick%3 == 0 {
+			i.labels = provisioner.Labels{Controller: "c"}
+		}
+		w.instances = append(w.instances, i)
+		w.byID[i.id] = i
+		said = fmt.Sprintf("instance %s %+v", i.id, i.labels)
+	case deedBackup:
+		if pick%2 == 0 || w.backup == nil {
+			w.save()
+			said = "is made"
+		} else {
+			w.restore()
+			said = "is restored"
+		}
 	case deedStall:
 		if !s.set.lease || len(s.tasks) > 2 {
 			return

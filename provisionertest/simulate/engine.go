@@ -36,8 +36,11 @@ type Engine interface {
 // are held by.
 type task struct {
 	Engine
-	epoch    uint64 // of its lease
-	frozen   bool   // it stands still, and does not know
+	epoch    uint64                          // of its lease
+	may      map[provisioner.InstanceID]bool // be stopped, as the host has said last
+	kept     map[provisioner.InstanceID]bool // left running, as it has said
+	iced     bool                            // no unknown instances are stopped
+	frozen   bool                            // it stands still, and does not know
 	jobs     []*job
 	looks    int // that somebody waits for
 	mode     provisioner.HarvestMode

@@ -33,11 +33,17 @@ const (
 	callFind
 	callIntents
 	callIntent
+	callSpared
+	callSpare
+	callUnspare
+	callVeto
+	callDrain
 	callKinds
 )
 
 var callNames = [callKinds]string{"fleet", "machines", "info", "listing", "zones", "retries", "groups", "auth", "derive",
-	"start", "record", "stop", "remove", "ensure-dead", "status", "maintain", "limiter", "find", "intents", "intent"}
+	"start", "record", "stop", "remove", "ensure-dead", "status", "maintain", "limiter", "find", "intents", "intent",
+	"spared", "spare", "unspare", "veto", "drain"}
 
 func (c callKind) String() string { return callNames[c] }
 
@@ -85,8 +91,7 @@ var off = []struct{ fault, why string }{
 	{"what is lost counts (as a leak, or as a second instance), where the broker neither shows labels nor can be searched by them", "nobody can find it; where it dedupes, only what was asked for again counts"},
 	{"what a crash leaves counts, of a machine that has no record any more, or another instance", "nobody looks for it but the harvest of unknown instances"},
 	{"a clock jumps while instances are seen late", "VisibilityGrace is waited for on that clock"},
-	{"a stop or an intent comes to pass long after its controller has crashed, without a lease", "nothing tells the broker that it is not wanted any more"},
-	{"unknown instances are stopped", "they are only reported in every mode (HV9 to HV11)"},
+	{"a stop, a record or an intent comes to pass long after its controller has crashed, without a lease", "nothing tells the broker that it is not wanted any more"},
 	{"LXD profile changes", "LX1 to LX8"},
 }
 

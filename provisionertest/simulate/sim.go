@@ -124,6 +124,7 @@ func (s *sim) play() {
 // settle ends the trouble and waits until everything rests.
 func (s *sim) settle() {
 	s.calm = true
+	s.world.mend()
 	s.logf("everything is well now")
 	for i := range s.world.zones {
 		s.world.zones[i].Available, s.world.zones[i].listed = true, true
@@ -274,7 +275,9 @@ func (s *sim) turn(t *task) {
 	for _, e := range events {
 		s.heard(t, e)
 	}
-	s.checkChoice(t, ops)
+	if !slices.ContainsFunc(events, func(e provisioner.Event) bool { return e.Kind == provisioner.EventZones }) {
+		s.checkChoice(t, ops) // else the zones of the choice are not known any more
+	}
 	for _, op := range ops {
 		s.begin(t, op)
 	}

@@ -62,7 +62,7 @@ func (w state) StartInfo(ctx context.Context, ids ...provisioner.MachineID) (all
 func (w state) SetInstance(ctx context.Context, rec provisioner.InstanceRecord) error {
 	t, i := w.s.current.task, w.byID[rec.Instance]
 	w.s.checkHeld(t, callRecord, rec.Epoch)
-	if i != nil && i.recorded && (i.spared == nil || i.spared == t) { // a later Task can't know, without a SparedStore
+	if i != nil && i.recorded && !w.restored && (i.spared == nil || i.spared == t) { // a later Task can't know, without a SparedStore
 		w.s.fail("ST12", "instance %s is recorded twice", rec.Instance)
 	}
 	_, err := w.do(ctx, callRecord, rec.Machine, func() error {
@@ -110,6 +110,9 @@ func (w state) Remove(ctx context.Context, r provisioner.Removal) error {
 			return errors.Errorf("machine %s is %s", r.Machine, m.Life)
 		}
 		if i := w.byID[m.Instance]; i != nil && i.live {
+			if _, remembered := w.spared[i.id]; w.s.set.spares && !remembered && !w.restored {
+				w.s.fail("HV4", "the record of machine %s is removed, and nobody remembers that %s is left", m.ID, i.id)
+			}
 			if !m.Keep && mode.Destroyed() && m == was { // and no new one of that name
 				w.s.fail("HV6", "the record of machine %s is removed and its instance %s is not stopped", m.ID, m.Instance)
 			}
@@ -231,4 +234,45 @@ func (w state) Authenticate(ctx context.Context, reqs ...provisioner.AuthRequest
 		return nil
 	})
 	return twist(f, all, func(r *provisioner.AuthResult, err error) { r.Err = err }, provisioner.AuthResult{ID: "alien"}), err
+}
+
+func (w state) Spared(ctx context.Context) (all []provisioner.Spared, err error) {
+	_, err = w.do(ctx, callSpared, "", func() error {
+		for _, i := range w.instances { // in their order
+			if s, ok := w.spared[i.id]; ok {
+				all = append(all, s)
+			}
+		}
+		return nil
+	})
+	return all, err
+}
+
+func (w state) AddSpared(ctx context.Context, s provisioner.Spared) error {
+	w.s.checkHeld(w.s.current.task, callSpare, s.Epoch)
+	_, err := w.do(ctx, callSpare, s.Machine, func() error {
+		if err := w.fenced(s.Epoch); err != nil {
+			return err
+		}
+		w.spared[s.Instance] = s
+		return nil
+	})
+	return err
+}
+
+func (w state) RemoveSpared(ctx context.Context, r provisioner.SparedRemoval) error {
+	w.s.checkHeld(w.s.current.task, callUnspare, r.Epoch)
+	_, err := w.do(ctx, callUnspare, "", func() error {
+		if err := w.fenced(r.Epoch); err != nil {
+			return err
+		}
+		for _, id := range r.Instances {
+			if i := w.byID[id]; i != nil && i.live && i.spared != nil && w.owner(id) == nil {
+				w.s.fail("HV4", "instance %s is there, and is not remembered any more", id)
+			}
+			delete(w.spared, id)
+		}
+		return nil
+	})
+	return err
 }

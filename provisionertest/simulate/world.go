@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -27,7 +28,11 @@ type world struct {
 	stored    map[string]bool                // tokens of intents
 	pending   map[string]bool                // tokens of starts that come to pass later
 	gave      map[provisioner.MachineID]bool // its start was given up
-	epoch     uint64                         // of the lease
+	spared    map[provisioner.InstanceID]provisioner.Spared
+	backup    *backup
+	restored  bool          // an old backup, at some time
+	recently  time.Duration // when that was
+	epoch     uint64        // of the lease
 	zones     []zone
 	gone      []provisioner.MachineID        // whose records the host itself took away
 	away      map[provisioner.MachineID]bool // was taken away at some time
@@ -49,6 +54,7 @@ type instance struct {
 	at       time.Duration // when it was made
 	slow     time.Duration // how long it takes to be up
 	live     bool
+	stranger bool  // and not ours at all
 	foreign  bool  // not made by a Task
 	spared   *task // that has taken its record away, as it was to be left
 	lost     bool  // no rule would find it
@@ -59,7 +65,8 @@ func newWorld(s *sim) *world {
 	return &world{s: s, machines: map[provisioner.MachineID]*provisioner.Machine{}, retryable: map[provisioner.MachineID]bool{},
 		byID: map[provisioner.InstanceID]*instance{}, tokens: map[string]*instance{}, away: map[provisioner.MachineID]bool{},
 		asked: map[string]provisioner.ZoneName{}, intents: map[provisioner.MachineID]provisioner.Intent{}, stored: map[string]bool{}, pending: map[string]bool{},
-		removedBy: map[provisioner.MachineID]*task{}, gave: map[provisioner.MachineID]bool{}}
+		removedBy: map[provisioner.MachineID]*task{}, gave: map[provisioner.MachineID]bool{},
+		spared: map[provisioner.InstanceID]provisioner.Spared{}}
 }
 
 func (w *world) add(id provisioner.MachineID) {
@@ -164,7 +171,7 @@ func (w *world) outlive(c callKind, f fate, effect func() error) {
 	switch c {
 	case callStart: // a broker that promises consistent reads makes nothing later
 		late = !w.s.set.consistent
-	case callStop, callIntent: // might meet what has been adopted or asked for since
+	case callStop, callRecord, callIntent: // might meet what has been adopted or asked for since
 		late = w.s.set.lease
 	}
 	switch n := f.class % 4; {
@@ -198,7 +205,7 @@ func (s *sim) half() time.Duration {
 func (w *world) unheard(i *instance, by *task) {
 	m := w.machines[i.machine]
 	switch {
-	case !w.s.set.searchable():
+	case !w.s.set.searchable(), w.restored && w.s.set.intents: // an old backup has old intents
 		i.lost = true
 	case slices.Contains(w.s.tasks, by):
 	case m == nil: // the Task that has removed the record looks for a while
@@ -222,11 +229,89 @@ func (w *world) disown() {
 // gives it another instance. What nothing is under way for is left behind.
 func (w *world) abandon(id provisioner.MachineID) {
 	switch u, _ := w.s.task.Unit(id); u.Life {
-	case "starting", "confirming", "undoing", "searching":
+	case "starting", "confirming", "undoing":
 		return
+	case "searching":
+		if w.s.set.labels { // a search that is not seen to its end is made up for by listings
+			return
+		}
 	}
 	for _, i := range w.instances {
 		i.lost = i.lost || i.live && i.machine == id && !i.foreign && w.owner(i.id) == nil
+	}
+}
+
+// A backup is what the state held at a time.
+type backup struct {
+	machines []provisioner.Machine
+	intents  map[provisioner.MachineID]provisioner.Intent
+	spared   map[provisioner.InstanceID]provisioner.Spared
+}
+
+func (w *world) save() {
+	w.backup = &backup{intents: maps.Clone(w.intents), spared: maps.Clone(w.spared)}
+	for _, id := range w.order {
+		w.backup.machines = append(w.backup.machines, *w.machines[id])
+	}
+}
+
+// restore puts an old backup in the place of the state. What has lost its
+// machine is unknown now; what its machine wants again can be found by its label,
+// unless intents say that nothing was ever asked for.
+func (w *world) restore() {
+	if w.backup == nil {
+		return
+	}
+	w.restored, w.recently = true, w.s.now
+	told := slices.Clone(w.order)
+	for _, i := range w.instances { // may be on their way out
+		i.lost = i.lost || i.live && !i.foreign && i.spared == nil && w.owner(i.id) == nil
+	}
+	dead := map[provisioner.MachineID]bool{}
+	for _, id := range told {
+		dead[id] = w.machines[id].Life == provisioner.Dead
+		w.remove(id)
+	}
+	for _, m := range w.backup.machines {
+		w.add(m.ID)
+		if dead[m.ID] { // whoever restores takes no deaths back that are being acted upon
+			m.Life = provisioner.Dead
+		}
+		*w.machines[m.ID] = m
+		w.away[m.ID] = true // for a moment
+		told = append(told, m.ID)
+	}
+	w.intents, w.spared = maps.Clone(w.backup.intents), maps.Clone(w.backup.spared)
+	for _, i := range w.instances {
+		if i.foreign || !i.live {
+			i.stranger = i.stranger || i.foreign && w.owner(i.id) == nil
+			continue
+		}
+		switch m := w.machines[i.machine]; {
+		case w.owner(i.id) != nil:
+			i.spared = nil
+		case i.spared == nil:
+			i.recorded = false
+			if i.lost = i.lost || !w.s.set.searchable() || w.s.set.intents || m == nil || m.Instance != "" || m.Life != provisioner.Alive; i.lost {
+				i.nonce = "" // of no attempt that anybody knows
+			}
+		}
+	}
+	for _, id := range told {
+		w.s.changed(id)
+	}
+}
+
+// mend is what a person does who sees that a machine's instance is gone.
+func (w *world) mend() {
+	if !w.restored {
+		return
+	}
+	for _, id := range w.order {
+		if m := w.machines[id]; m.Instance != "" && !w.byID[m.Instance].live {
+			m.Life, m.Keep = provisioner.Dead, false
+			w.s.changed(id)
+		}
 	}
 }
 
@@ -273,6 +358,12 @@ func (s *sim) newTask() {
 	if s.set.intents {
 		o.Intents = state{w}
 	}
+	if s.set.spares {
+		o.SparedStore = state{w}
+	}
+	if s.set.vetoes {
+		cfg.Veto, cfg.Drain = broker{w}, broker{w}
+	}
 	if s.set.derives {
 		o.Deriver = broker{w}
 	}
@@ -288,7 +379,7 @@ func (s *sim) newTask() {
 	if s.set.limiter {
 		cfg.StartLimiter, cfg.StopLimiter = broker{w}, broker{w}
 	}
-	s.task = &task{Engine: s.newEngine(cfg), epoch: w.epoch, mode: s.mode, limits: s.limits,
+	s.task = &task{Engine: s.newEngine(cfg), epoch: w.epoch, mode: s.mode, limits: s.limits, may: map[provisioner.InstanceID]bool{}, kept: map[provisioner.InstanceID]bool{},
 		zones: map[provisioner.MachineID]provisioner.ZoneName{}, shown: map[provisioner.MachineID]bridge.Unit{}, going: map[provisioner.MachineID]bool{}, forgot: map[provisioner.MachineID]bool{}, failed: map[provisioner.MachineID]bool{}, final: map[provisioner.MachineID]bool{}, writing: map[provisioner.MachineID]bool{}}
 	s.tasks = append(s.tasks, s.task)
 	s.task.Wake(true)
