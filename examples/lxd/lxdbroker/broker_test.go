@@ -18,6 +18,7 @@ import (
 	"github.com/juju/errors"
 	"github.com/seed81ba69f2/provisioner"
 	"github.com/seed81ba69f2/provisioner/examples/lxd/lxdbroker"
+	"golang.org/x/sync/errgroup"
 )
 
 // Every fault is told at once, by field name.
@@ -184,6 +185,32 @@ func TestListing(t *testing.T) {
 	l, err = b.FindInstances(t.Context(), fakeRequest().Labels)
 	if diff := cmp.Diff(provisioner.Listing{Complete: true, Failed: []provisioner.ZoneName{"m2"}}, l); diff != "" || err != nil {
 		t.Errorf("machine 7, on a silent member: %v (-want +got):\n%s", err, diff)
+	}
+}
+
+// Many calls at once, some of which end early, never keep LXD from accepting the
+// next.
+func TestManyAtOnce(t *testing.T) {
+	b, _ := fakeBroker(t, map[string]http.HandlerFunc{"GET /1.0/instances": sync200("[]")})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for range 30 {
+		var group errgroup.Group
+		for n := range 20 {
+			group.Go(func() error {
+				if n%4 == 0 {
+					cut, stop := context.WithTimeout(ctx, time.Duration(n)*50*time.Microsecond)
+					defer stop()
+					_, _ = b.Instances(cut)
+					return nil
+				}
+				_, err := b.Instances(ctx)
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

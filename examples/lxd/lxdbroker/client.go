@@ -54,9 +54,12 @@ func newClient(cfg Config) (*client, error) {
 		return nil, errors.NotValidf("Endpoints %v: want at least one:", cfg.Endpoints)
 	}
 	c := &client{project: cfg.Project, base: "http://lxd"}
+	// LXD accepts nobody else at its socket while a connection says nothing, and
+	// a transport that keeps connections may make one that it has no use for yet.
+	once := scheme == "unix"
 	transport := &http.Transport{
 		DialContext: d.dial, MaxIdleConnsPerHost: 32, IdleConnTimeout: time.Minute,
-		TLSHandshakeTimeout: 10 * time.Second,
+		TLSHandshakeTimeout: 10 * time.Second, DisableKeepAlives: once,
 	}
 	if scheme == "https" {
 		config, err := tlsConfig(cfg)

@@ -1,6 +1,7 @@
 package lxdbroker_test
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net"
@@ -105,6 +106,27 @@ func hangsUp(w http.ResponseWriter, _ *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
+// A peeker accepts as LXD does at its socket: nobody else while a connection says
+// nothing.
+type peeker struct{ net.Listener }
+
+func (l peeker) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	r := bufio.NewReader(conn)
+	_, _ = r.Peek(1) // what is wrong with it, its next reader finds
+	return peeked{conn, r}, nil
+}
+
+type peeked struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (c peeked) Read(data []byte) (int, error) { return c.r.Read(data) }
+
 // start begins a fake and gives its address.
 func (f *fake) start(t *testing.T) string {
 	t.Helper()
@@ -121,7 +143,7 @@ func (f *fake) start(t *testing.T) string {
 	}
 	server := httptest.NewUnstartedServer(f)
 	server.Listener.Close()
-	server.Listener = listener
+	server.Listener = peeker{listener}
 	server.Start()
 	t.Cleanup(server.Close)
 	return "unix://" + socket
