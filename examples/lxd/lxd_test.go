@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/juju/errors"
 	"github.com/seed81ba69f2/provisioner"
 	"github.com/seed81ba69f2/provisioner/examples/lxd/lxdbroker"
 )
@@ -28,7 +30,7 @@ type fleetRun struct {
 
 func newRun(t *testing.T) fleetRun {
 	t.Helper()
-	b, err := lxdbroker.New(lxdbroker.Config{Endpoints: []string{"unix://" + os.Getenv("LXD_TEST_SOCKET_1")}})
+	b, err := lxdbroker.New(lxdbroker.Config{Endpoints: []string{"unix://" + os.Getenv("LXD_TEST_SOCKET_1")}, Image: os.Getenv("LXD_TEST_IMAGE")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,12 +54,16 @@ func (f fleetRun) want(ids string) {
 	write(f.t, f.name, `{"controller":"`+f.t.Name()+`","machines":[`+machines+`]}`)
 }
 
+func (f fleetRun) args() []string {
+	return []string{"-fleet", f.name, "-lxd", "unix://" + os.Getenv("LXD_TEST_SOCKET_1"), "-image", os.Getenv("LXD_TEST_IMAGE")}
+}
+
 // run gives the command so long.
 func (f fleetRun) run(long time.Duration) (out string, err error) {
 	ctx, cancel := context.WithTimeout(f.t.Context(), long)
 	defer cancel()
 	var b strings.Builder
-	err = run(ctx, []string{"-fleet", f.name, "-lxd", "unix://" + os.Getenv("LXD_TEST_SOCKET_1"), "-image", os.Getenv("LXD_TEST_IMAGE")}, &b)
+	err = run(ctx, f.args(), &b)
 	return b.String(), err
 }
 
@@ -94,17 +100,62 @@ func (f fleetRun) check(why string, want map[provisioner.ZoneName]int) {
 	}
 }
 
+// Thirty machines are spread evenly, and so are the nine of a group among them
+// (AZ5, DG1).
+func TestSpread(t *testing.T) {
+	f := newRun(t)
+	write(t, f.name, `{"controller":"`+t.Name()+`","machines":[{"ids":"0-8","group":"web"},{"ids":"9-29"}]}`)
+	f.finish("30 of 30 machines run")
+	f.check("all", map[provisioner.ZoneName]int{"m1": 10, "m2": 10, "m3": 10})
+	group := map[provisioner.ZoneName]int{}
+	for _, i := range f.instances() {
+		if len(i.Labels.Machine) == 1 && i.Labels.Machine != "9" {
+			group[i.Zone]++
+		}
+	}
+	if diff := cmp.Diff(map[provisioner.ZoneName]int{"m1": 3, "m2": 3, "m3": 3}, group); diff != "" {
+		t.Errorf("the group (-want +got):\n%s", diff)
+	}
+}
+
+// Who may not use LXD is told so at once.
+func TestNotTrusted(t *testing.T) {
+	f := newRun(t)
+	f.want("0")
+	for _, cert := range []string{"client", "server"} {
+		t.Run(cert, func(t *testing.T) {
+			own := [...]string{os.Getenv("LXD_TEST_CERT"), os.Getenv("LXD_TEST_KEY"), os.Getenv("LXD_TEST_SERVER_CERT")}
+			dir := t.TempDir()
+			if out, err := exec.Command("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+				"-days", "1", "-subj", "/CN=x", "-keyout", dir+"/key", "-out", dir+"/cert").CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			if cert == "client" {
+				own[0], own[1] = dir+"/cert", dir+"/key"
+			} else {
+				own[2] = dir + "/cert"
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			err := run(ctx, []string{"-fleet", f.name, "-lxd", os.Getenv("LXD_TEST_URL_1"), "-cert", own[0], "-key", own[1], "-server-cert", own[2]}, io.Discard)
+			if !errors.Is(err, provisioner.ErrUnauthorized) {
+				t.Errorf("%v, want unauthorized", err)
+			}
+		})
+	}
+}
+
 // Interrupted at any moment, the command goes on where it was when it is run
 // again; each machine ends with exactly one instance, in balance.
 func TestInterruptedFleet(t *testing.T) {
 	f := newRun(t)
-	for _, after := range []time.Duration{20 * time.Millisecond, 150 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond} {
-		f.want("0-11")
+	for _, after := range []time.Duration{20 * time.Millisecond, 400 * time.Millisecond} {
+		f.want("0-5")
 		if out, err := f.run(after); err != nil && !strings.Contains(err.Error(), "run it again") {
 			t.Errorf("cut after %v: %v\n%s", after, err, out)
 		}
-		f.finish("12 of 12 machines run")
-		f.check("started, cut after "+after.String(), map[provisioner.ZoneName]int{"m1": 4, "m2": 4, "m3": 4})
+		f.finish("6 of 6 machines run")
+		f.check("started, cut after "+after.String(), map[provisioner.ZoneName]int{"m1": 2, "m2": 2, "m3": 2})
 		f.want("")
 		_, _ = f.run(after)
 		f.finish("0 of 0 machines run")
@@ -148,16 +199,31 @@ func TestFleetWithoutAMember(t *testing.T) {
 // get reads LXD.
 func get(t *testing.T, path string, into any) {
 	t.Helper()
+	ask(t, "GET", path, "", into)
+}
+
+// ask asks LXD itself.
+func ask(t *testing.T, method, path, body string, into any) {
+	t.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", os.Getenv("LXD_TEST_SOCKET_1"))
 	}}}
-	resp, err := client.Get("http://lxd" + path)
+	req, err := http.NewRequest(method, "http://lxd"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if err := json.NewDecoder(resp.Body).Decode(&struct{ Metadata any }{into}); err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s %v", path, resp.Status, err)
+	var answer struct {
+		Error    string
+		Metadata any
+	}
+	answer.Metadata = into
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || answer.Error != "" {
+		t.Fatalf("%s: %s %s %v", path, resp.Status, answer.Error, err)
 	}
 }
 

@@ -99,6 +99,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if _, err := broker.Zones(ctx); errors.Is(err, provisioner.ErrUnauthorized) {
+		return err // which no waiting would mend
+	}
 	printer := &printer{out: out, began: time.Now()}
 	cfg := provisioner.Config{
 		Controller:    records.fleet.Controller,
@@ -125,11 +128,28 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	case o.watch:
 		return watch(ctx, task, broker, printer)
 	}
+	report, err := reconcile(ctx, task, records)
+	return finish(ctx, report, err, records, out)
+}
+
+// lateStart is how long LXD may take to begin what it was asked for by a run that
+// was killed.
+const lateStart = 10 * time.Second
+
+// reconcile looks as often as it takes.
+func reconcile(ctx context.Context, task *provisioner.Task, records *records) (provisioner.Report, error) {
 	report, err := task.Reconcile(ctx)
+	if err == nil && records.unclear {
+		select {
+		case <-ctx.Done():
+		case <-time.After(lateStart):
+			report, err = task.Reconcile(ctx)
+		}
+	}
 	for err == nil && len(report.Errs()) == 0 && records.changing() { // a look makes one step of each machine's
 		report, err = task.Reconcile(ctx)
 	}
-	return finish(ctx, report, err, records, out)
+	return report, err
 }
 
 // watch runs the task until ctx ends, and prints what becomes of instances.
@@ -180,7 +200,7 @@ func (p *printer) line(format string, args ...any) {
 
 // words are what a person is told; other events are told in the library's.
 var words = map[provisioner.EventKind]string{
-	provisioner.EventAttempt: "starting", provisioner.EventStarted: "running",
+	provisioner.EventAttempt: "starting", provisioner.EventStarted: "running", provisioner.EventAdopted: "adopted",
 	provisioner.EventAttemptFailed: "failed", provisioner.EventStartFailed: "given up",
 	provisioner.EventProfileChanged: "changed", provisioner.EventProfileFailed: "unchanged",
 	provisioner.EventStopping: "stopping", provisioner.EventStopped: "stopped", provisioner.EventRemoved: "forgotten",

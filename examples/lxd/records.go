@@ -63,6 +63,8 @@ type records struct {
 	fleet fleet
 	want  map[provisioner.MachineID]machineSpec
 
+	unclear bool // an earlier run may have made instances of machines that are not wanted any more
+
 	mu       sync.Mutex
 	kept     kept
 	statuses map[provisioner.MachineID]provisioner.StatusUpdate        // not kept: a new run tries again
@@ -117,6 +119,10 @@ func open(name string) (*records, error) {
 	}
 	if r.kept.Spared == nil {
 		r.kept.Spared = map[provisioner.InstanceID]provisioner.Spared{}
+	}
+	for id, there := range r.kept.Machines {
+		_, wanted := r.want[id]
+		r.unclear = r.unclear || !wanted && there.Instance == ""
 	}
 	r.statuses = map[provisioner.MachineID]provisioner.StatusUpdate{}
 	r.words = map[provisioner.MachineID]provisioner.ProfileStatusUpdate{}

@@ -26,7 +26,6 @@ import (
 	"github.com/seed81ba69f2/provisioner"
 	"github.com/seed81ba69f2/provisioner/constraints"
 	"github.com/seed81ba69f2/provisioner/examples/lxd/lxdbroker"
-	"golang.org/x/sync/errgroup"
 )
 
 func env(t *testing.T, name string) string {
@@ -199,48 +198,6 @@ func (h host) zones() string {
 		words = append(words, word)
 	}
 	return strings.Join(words, " ")
-}
-
-func TestThirtyMachines(t *testing.T) {
-	h := newHost(t, config(t, "1", "2", "3"))
-	zones := []provisioner.ZoneName{"m1", "m2", "m3"}
-	var group errgroup.Group
-	group.SetLimit(8)
-	for n := range 30 {
-		req := h.request(provisioner.MachineID(fmt.Sprint(n)), zones[n%3], fmt.Sprintf("token-%d", n))
-		group.Go(func() error {
-			r, err := h.Start(t.Context(), req)
-			if err == nil && r.Zone != req.Zone {
-				err = fmt.Errorf("machine %s is in %q, want %q", req.Machine, r.Zone, req.Zone)
-			}
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	l := h.find()
-	if !l.Complete || len(l.Failed) > 0 {
-		t.Errorf("listing complete %v, failed %v, want all", l.Complete, l.Failed)
-	}
-	counts := map[provisioner.ZoneName]int{}
-	for _, i := range l.Instances {
-		counts[i.Zone]++
-		want := h.request(i.Labels.Machine, "", "token-"+string(i.Labels.Machine)).Labels
-		if diff := cmp.Diff(want, i.Labels); diff != "" {
-			t.Errorf("labels of %s (-want +got):\n%s", i.ID, diff)
-		}
-		if i.State != provisioner.InstanceUp || time.Since(i.Created) > time.Hour {
-			t.Errorf("%s: state %q, created %v", i.ID, i.State, i.Created)
-		}
-	}
-	if diff := cmp.Diff(map[provisioner.ZoneName]int{"m1": 10, "m2": 10, "m3": 10}, counts); diff != "" {
-		t.Errorf("instances by zone (-want +got):\n%s", diff)
-	}
-	h.stop(ids(l)...)
-	if left := ids(h.find()); len(left) > 0 {
-		t.Errorf("left after the stop: %v", left)
-	}
 }
 
 func TestWhatAStartReports(t *testing.T) {
