@@ -274,6 +274,8 @@ func (e *engine) searched(u *unit, err error) {
 	switch found := e.candidates(u); {
 	case len(found) > 0 && s.cancelled:
 		e.undoFound(u, found)
+	case len(found) > 0 && s.unsure != nil && e.halfMade(found[0]) && found[0].Labels.Token == s.token:
+		e.askedInVain(u)
 	case len(found) > 0:
 		if !e.zoneless(u) { // it is there, so it counts
 			s.zone = e.ledger.intern(found[0].Zone)
@@ -287,6 +289,17 @@ func (e *engine) searched(u *unit, err error) {
 	default:
 		e.lookLater(u, err)
 	}
+}
+
+// askedInVain: an instance is there that was asked for once more and still isn't up,
+// whatever the broker said. That counts as any attempt whose outcome is unknown.
+func (e *engine) askedInVain(u *unit) {
+	x := u.start.unsure
+	if u.start.unsure = nil; x.final {
+		e.giveUp(u, x.err)
+		return
+	}
+	e.goOn(u, Outcome{Kind: OutcomeUnknown}, x.err, nil)
 }
 
 // lookLater: nothing is seen, and that can't be believed yet. One that fails is
@@ -372,7 +385,7 @@ func (e *engine) adopt(u *unit, found []Instance) {
 	if i.Labels.Nonce != "" {
 		s.nonce, s.config.Nonce = i.Labels.Nonce, i.Labels.Nonce
 	}
-	if i.State == InstanceStarting && e.cfg.dedupes && i.Labels.Token != "" {
+	if e.halfMade(i) {
 		s.known, s.open, s.keep, s.again, s.token = true, true, true, true, i.Labels.Token
 		s.attempt = max(s.attempt, 1)
 		e.ask(u)
@@ -383,6 +396,11 @@ func (e *engine) adopt(u *unit, found []Instance) {
 	u.op = &op{kind: opStart, unit: u, phase: phaseRecord, lane: &e.starts, key: laneKey(u.rec.ID), req: startCall{request: StartRequest{Machine: u.rec.ID, Zone: e.ledger.name(s.zone)}, adopt: &record}}
 	e.enter(u, lifeStarting)
 	e.begin(u.op)
+}
+
+// halfMade says whether an instance is to be asked for once more.
+func (e *engine) halfMade(i Instance) bool {
+	return i.State == InstanceStarting && e.cfg.dedupes && i.Labels.Token != ""
 }
 
 // undoFound stops what was made for a machine that no longer wants it (ST13).
