@@ -209,7 +209,8 @@ func (d *driver) drive(ctx context.Context, first ...message) error {
 	}
 	for in := first; ; {
 		s := d.step(in...)
-		in = nil
+		clear(in)
+		in = in[:0]
 		switch {
 		case s.more:
 			d.poke() // and hear what else there is, lest a flood drowns it
@@ -231,6 +232,7 @@ func (d *driver) drive(ctx context.Context, first ...message) error {
 			// What ends at the same time is handled in one turn: fewer turns,
 			// and larger bulk readings.
 			runtime.Gosched()
+			in = d.changed(in)
 		case <-d.ticks():
 			d.disarm()
 		case ids, ok := <-d.changes:
@@ -238,7 +240,7 @@ func (d *driver) drive(ctx context.Context, first ...message) error {
 				in = d.end(errors.Annotate(ErrWatcherClosed, "machine changes"))
 				break
 			}
-			in = append(in, message{kind: msgChanged, ids: ids})
+			in = d.changed(append(in, message{kind: msgChanged, ids: ids}))
 		case _, ok := <-d.retries:
 			if !ok {
 				in = d.end(errors.Annotate(ErrWatcherClosed, "retry signals"))
@@ -269,6 +271,22 @@ func (d *driver) drive(ctx context.Context, first ...message) error {
 			}
 		}
 	}
+}
+
+// changed adds the changes that are there already, for the same reason.
+func (d *driver) changed(in []message) []message {
+	for range maxIDs {
+		select {
+		case ids, ok := <-d.changes:
+			if ok {
+				in = append(in, message{kind: msgChanged, ids: ids})
+				continue
+			}
+		default:
+		}
+		break
+	}
+	return in
 }
 
 func (d *driver) name() string {

@@ -353,7 +353,7 @@ func (e *engine) wakeChildren(host MachineID) {
 	waiting := e.children[host]
 	delete(e.children, host)
 	for _, u := range waiting {
-		if e.units[u.rec.ID] == u {
+		if e.knows(u) {
 			e.consider(u)
 		}
 	}
@@ -407,9 +407,12 @@ func (e *engine) unitOf(id MachineID) *unit {
 	return u
 }
 
+// knows says whether a unit was not forgotten, whatever its id stands for now.
+func (e *engine) knows(u *unit) bool { return e.bySlot[u.slot] == u }
+
 // forget drops everything that is known of a machine (LD3).
 func (e *engine) forget(u *unit) {
-	if e.units[u.rec.ID] != u {
+	if !e.knows(u) {
 		return
 	}
 	e.unclaim(u)

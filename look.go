@@ -107,7 +107,7 @@ func (e *engine) flushReads() {
 			break
 		}
 		// One that was forgotten meanwhile may be wanted anew, under the same id.
-		units = slices.DeleteFunc(units, func(u *unit) bool { return e.units[u.rec.ID] != u })
+		units = slices.DeleteFunc(units, func(u *unit) bool { return !e.knows(u) })
 		if len(units) == 0 {
 			continue
 		}
@@ -173,7 +173,7 @@ func (e *engine) machinesRead(o *op, m *message) {
 func (e *engine) takeRecords(units []*unit, results []MachineResult, seq uint64) (was []Machine) {
 	was = make([]Machine, len(units))
 	for i, u := range units {
-		if was[i] = u.rec; e.units[u.rec.ID] == u {
+		if was[i] = u.rec; e.knows(u) {
 			e.applyResult(u, &results[i], seq)
 		}
 	}
@@ -183,7 +183,7 @@ func (e *engine) takeRecords(units []*unit, results []MachineResult, seq uint64)
 // considerRecords decides anew about machines whose records were read.
 func (e *engine) considerRecords(units []*unit, was []Machine) {
 	for _, u := range units {
-		if e.units[u.rec.ID] != u {
+		if !e.knows(u) {
 			continue
 		}
 		if u.has(flagAgain) {
@@ -214,7 +214,7 @@ func (r *reread) due(e *engine) {
 		if u.reread != r {
 			u.drop(flagReading) // left on by the call that failed, lest it is read meanwhile
 		}
-		if e.units[u.rec.ID] == u {
+		if e.knows(u) {
 			e.read(u)
 		}
 	}
@@ -310,8 +310,9 @@ func (e *engine) applyRecord(u *unit, m Machine) {
 	if m.Unread.Has(FieldKeep) {
 		m.Keep = u.rec.Keep
 	}
-	e.unclaim(u)
-	if m.Instance != u.rec.Instance {
+	claimed := m.Instance == u.rec.Instance
+	if !claimed {
+		e.unclaim(u)
 		u.drop(flagSettled | flagToldKept)
 		u.listed, u.missed = true, 0 // a listing that is under way may be older
 		if u.rec.Instance != "" && u.start == nil {
@@ -331,7 +332,9 @@ func (e *engine) applyRecord(u *unit, m Machine) {
 	u.rec = m
 	u.set(flagKnown)
 	u.drop(flagGone)
-	e.claim(u)
+	if !claimed {
+		e.claim(u)
+	}
 	if m.Unread == 0 && u.reread != nil && u.seq >= u.reread.seq {
 		e.agenda.Drop(&u.reread.item)
 		u.reread = nil

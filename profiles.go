@@ -125,7 +125,7 @@ type profiling struct {
 
 // due of a profiling: it is tried again.
 func (p *profiling) due(e *engine) {
-	if e.units[p.unit.rec.ID] == p.unit {
+	if e.knows(p.unit) {
 		e.readChange(p.unit)
 	}
 }
@@ -215,7 +215,7 @@ func (e *engine) flushChanges() {
 			n := min(len(s.toRead), maxIDs)
 			units, s.toRead = s.toRead[:n:n], s.toRead[n:]
 		}
-		units = slices.DeleteFunc(units, func(u *unit) bool { return e.units[u.rec.ID] != u })
+		units = slices.DeleteFunc(units, func(u *unit) bool { return !e.knows(u) })
 		if len(units) == 0 {
 			continue
 		}
@@ -288,7 +288,7 @@ func (e *engine) changesRead(o *op, m *message) {
 	}
 	was := e.takeRecords(units, records, o.seq)
 	for i, u := range o.units {
-		if e.units[u.rec.ID] != u {
+		if !e.knows(u) {
 			continue
 		}
 		e.changeIs(u, &results[i])
@@ -314,7 +314,7 @@ type changesAgain struct {
 func (c *changesAgain) due(e *engine) {
 	for _, u := range c.units {
 		u.drop(flagDocRead | flagDocAgain)
-		if e.units[u.rec.ID] == u {
+		if e.knows(u) {
 			e.readChange(u)
 		}
 	}
@@ -594,7 +594,7 @@ func (e *engine) beginDocument(u *unit) *op {
 func (e *engine) documentWritten(o *op, m *message) {
 	e.profiles.writes--
 	u := o.unit
-	if e.units[u.rec.ID] != u {
+	if !e.knows(u) {
 		return
 	}
 	u.profile.doc = nil

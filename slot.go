@@ -80,7 +80,7 @@ func (e *engine) writeShown(s *shown) {
 func (e *engine) pumpWrites() {
 	for {
 		u, ok := e.writes.Pop(func(u *unit) bool {
-			return u.shown != nil && u.shown.wanted && u.shown.op == nil && e.units[u.rec.ID] == u
+			return u.shown != nil && u.shown.wanted && u.shown.op == nil && e.knows(u)
 		})
 		if !ok {
 			break
@@ -151,7 +151,7 @@ func (e *engine) statusWritten(o *op, m *message) {
 	switch {
 	case s.kind == showFirst || s.kind == showReset:
 		e.fire(u, evWritten, &message{err: m.err})
-	case s.kind == showFinal && m.err != nil && !e.quiet && e.units[u.rec.ID] == u:
+	case s.kind == showFinal && m.err != nil && !e.quiet && e.knows(u):
 		s.item.Value = s
 		e.agenda.Set(&s.item, e.now.Add(e.backoff(&s.tries)))
 		return

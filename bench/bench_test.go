@@ -72,7 +72,7 @@ func TestFloorsFail(t *testing.T) {
 			Planning: section{Series: []series{line(planned, 1, 1, 1)}},
 			Placing:  section{Series: []series{line(fewZones, 1, 1, 1)}},
 			Passes:   section{Series: []series{line(startsAll, 1, 1, 1), line(startCalls, 1, 1, 1), line(nothingToDo, 1, 1, 1)}},
-			Change:   section{Series: []series{line(theTask, 1, 1, 1), line(classicQueue, 1, 1, 1)}},
+			Change:   section{Series: []series{line(theTask, 1, 1, 1), line(classicQueue, 1, 1, 1), line(classicQueue10, 1, 1, 1)}},
 			Makespan: section{Series: []series{line(theTask, 9, 5, 1)}},
 			Delay:    section{Series: []series{line(theTask, 0, 0, 0)}},
 			Memory:   section{Series: []series{line(queued, 1, 1, 1)}},
@@ -83,7 +83,8 @@ func TestFloorsFail(t *testing.T) {
 		spoil func(r *results)
 	}{
 		{"", func(*results) {}},
-		{"one change, against an item", func(r *results) { r.Change.Series[0].Points[0].Value = 1.01 }},
+		{"one change, against an item of the classic queue and its worker", func(r *results) { r.Change.Series[1].Points[0].Value = 0.99 }},
+		{"one change, against an item of the classic queue and 10", func(r *results) { r.Change.Series[2].Points[0].Value = 0.99 }},
 		{"a started machine, against", func(r *results) { r.Passes.Series[1].Points[2].Value = 0.05 }},
 		{"makespan", func(r *results) { r.Makespan.Series[0].Points[2].Value = 2.01 }},
 		{"longest delay", func(r *results) { r.Delay.Series[0].Points[0].Value = 1e-9 }},

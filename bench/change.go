@@ -57,7 +57,7 @@ func taskReader(f *fleet) *reader {
 	task := must(provisioner.New(provisioner.Config{
 		Controller: "bench", Broker: f, State: f,
 		Changes: provisioner.Stream[[]provisioner.MachineID]{C: changes},
-		Resync:  provisioner.Off,
+		Resync:  provisioner.Off, Sweep: provisioner.Off,
 	}))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
@@ -134,7 +134,7 @@ func oneChange(set settings) (took, bytes section) {
 		readers := []*reader{
 			taskReader(f),
 			controllerReader(f, classicQueue, 1, true),
-			controllerReader(f, "classic queue, 10 workers", 10, true),
+			controllerReader(f, classicQueue10, 10, true),
 			controllerReader(f, "priority queue, 1 worker", 1, false),
 		}
 		var sides []side

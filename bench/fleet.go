@@ -44,7 +44,13 @@ func number(id string) int {
 func (f *fleet) Zones(context.Context) ([]provisioner.Zone, error) { return zones, nil }
 
 func (f *fleet) Instances(context.Context) (provisioner.Listing, error) {
-	return provisioner.Listing{Complete: true}, nil
+	l := provisioner.Listing{Complete: true}
+	for i := range f.records {
+		if m := &f.records[i].Machine; m.Instance != "" {
+			l.Instances = append(l.Instances, provisioner.Instance{ID: m.Instance, Zone: m.Zone})
+		}
+	}
+	return l, nil
 }
 
 func (f *fleet) Fleet(context.Context) ([]provisioner.MachineResult, error) { return f.records, nil }

@@ -1,7 +1,7 @@
 // Command bench measures what a Task costs as fleets grow, writes the tables and
 // the drawing of docs/performance.md, and fails if a floor does not hold:
 //
-//	go run -C bench .          all sizes, in about three minutes; writes ../docs
+//	go run -C bench .          all sizes, in some minutes; writes ../docs
 //	go run -C bench . -quick   smaller fleets, for CI; writes nothing
 //
 // Times are those of the processor, each the best of some rounds in which the

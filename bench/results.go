@@ -35,14 +35,15 @@ func (r *results) sections() []section {
 
 // Series that floors are about.
 const (
-	theTask      = "Task"
-	classicQueue = "classic queue, 1 worker"
-	planned      = "MakePlan"
-	fewZones     = "3 zones"
-	startsAll    = "every machine starts"
-	startCalls   = "the host's calls of that"
-	nothingToDo  = "nothing to do"
-	queued       = "waiting for a place"
+	theTask        = "Task"
+	classicQueue   = "classic queue, 1 worker"
+	classicQueue10 = "classic queue, 10 workers"
+	planned        = "MakePlan"
+	fewZones       = "3 zones"
+	startsAll      = "every machine starts"
+	startCalls     = "the host's calls of that"
+	nothingToDo    = "nothing to do"
+	queued         = "waiting for a place"
 )
 
 // measure takes all measurements, one after the other.

@@ -45,7 +45,7 @@ func newVirtual(f *fleet) *virtual {
 	v.began, v.failing = v.now, func(int) bool { return false }
 	v.engine = must(bridge.NewEngine(provisioner.Config{
 		Controller: "bench", Broker: v, State: v, Limits: provisioner.Limits{Starts: places},
-		Resync: provisioner.Off, // 1,000,000 machines take a week
+		Resync: provisioner.Off, Sweep: provisioner.Off, // 1,000,000 machines take a week
 	})).(engine)
 	return v
 }
@@ -60,7 +60,9 @@ func (v *virtual) Start(_ context.Context, q provisioner.StartRequest) (provisio
 
 // SetInstance implements provisioner.State.
 func (v *virtual) SetInstance(_ context.Context, r provisioner.InstanceRecord) error {
-	v.recorded[number(string(r.Machine))] = v.now.Sub(v.began)
+	i := number(string(r.Machine))
+	v.recorded[i] = v.now.Sub(v.began)
+	v.records[i].Machine.Instance, v.records[i].Machine.Zone = r.Instance, r.Zone
 	v.left--
 	return nil
 }
