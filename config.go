@@ -188,8 +188,9 @@ type Policy struct {
 	UnknownGrace time.Duration
 
 	// MaxUnknown is how many instances that no machine has are stopped after
-	// one listing, the oldest first (HV11). Defaults to 10 % of those listed
-	// that are ours or may be, and at least 1.
+	// one listing, the oldest first (HV11); further listings within UnknownGrace
+	// share it. Defaults to 10 % of those listed that are ours or may be, and at
+	// least 1.
 	MaxUnknown int
 
 	// Retry says how starts are tried again.

@@ -728,7 +728,7 @@ func (e *engine) hush(shutdown bool) {
 	e.look.stage, e.look.results, e.look.wanted = stageIdle, nil, false
 	e.list.wanted, e.list.got = false, Listing{}
 	e.dropPass()
-	e.forgive()
+	e.forgiveAll()
 	for _, m := range []*moment{&e.look.resync, &e.look.retry, &e.list.retry, &e.list.rhythm, &e.reaper.retry, &e.zones.retry, &e.census.again} {
 		e.agenda.Drop(&m.item)
 	}

@@ -123,7 +123,11 @@ func judge(s *sighting, f *gateFacts, p Policy) (Verdict, string) {
 	if l.Controller != "" && !ours {
 		return VerdictForeign, fmt.Sprintf("it is labelled for controller %q", l.Controller)
 	}
-	if why := f.start(l.Machine, s.First); why != "" {
+	why := f.start(l.Machine, s.First)
+	if why == "" && !ours && l.Machine != "" { // that label may be anybody's
+		why = f.start("", s.First)
+	}
+	if why != "" {
 		return VerdictStarting, why
 	}
 	if !ours && f.labels {
@@ -152,7 +156,7 @@ func judge(s *sighting, f *gateFacts, p Policy) (Verdict, string) {
 		spare = "one too many of machine " + string(m.ID) + ", which has " + string(m.Instance)
 	}
 	grace := p.unknownGrace()
-	why := ReasonUnknown
+	why = ReasonUnknown
 	if spare != "" {
 		why = spare
 	}
@@ -173,17 +177,18 @@ func judge(s *sighting, f *gateFacts, p Policy) (Verdict, string) {
 // A gate takes the instances of one listing, one after the other, and then
 // says which of them are stopped (HV11).
 type gate struct {
-	policy Policy
-	listed int
-	budget int
-	ripe   []*sighting // all that may be stopped, limits left aside
-	doomed int         // of them: on their way out since an earlier pass
-	oldest ageHeap     // of the others: as many as the budget allows
-	sum    [4]uint64   // over the ids of ripe, in any order
+	policy  Policy
+	listed  int
+	partial bool        // zones of the listing did not answer
+	budget  int         // what earlier passes have left of it
+	ripe    []*sighting // all that may be stopped, limits left aside
+	doomed  int         // of them: on their way out since an earlier pass
+	oldest  ageHeap     // of the others: as many as the budget allows
+	sum     [4]uint64   // over the ids of ripe, in any order
 }
 
-func newGate(p Policy, listed int) *gate {
-	return &gate{policy: p, listed: listed, budget: p.maxUnknown(listed)}
+func newGate(p Policy, listed, spent int) *gate {
+	return &gate{policy: p, listed: listed, budget: max(0, p.maxUnknown(listed)-spent)}
 }
 
 // add judges one instance. What is doomed already takes no share of the budget.
@@ -204,7 +209,7 @@ func (g *gate) add(s *sighting, f *gateFacts, doomed bool) {
 	if len(g.oldest) > g.budget {
 		over := heap.Pop(&g.oldest).(*sighting)
 		over.Verdict = VerdictBudget
-		over.Reason += fmt.Sprintf("; no more than %d are stopped in one pass", g.budget)
+		over.Reason += fmt.Sprintf("; no more than %d are stopped in one pass", g.policy.maxUnknown(g.listed))
 	}
 }
 
@@ -232,7 +237,7 @@ func (g *gate) close(was freeze, now time.Time) (stop []*sighting, is freeze) {
 	case covered && n > 0:
 		is.approved = was.approved
 	case was.frozen != nil:
-		if is.frozen = g.frozen(was.frozen.Since); calm(n, g.listed) {
+		if is.frozen = g.frozen(was.frozen.Since); calm(n, g.listed) && !g.partial {
 			is.frozen.Calm = was.frozen.Calm + 1
 		}
 		if is.frozen.Calm >= calmEnough {
@@ -323,7 +328,8 @@ func (pl *planner) sweep(claimed map[InstanceID]bool) Sweep {
 			all = append(all, byID[i.ID])
 		}
 	}
-	g := newGate(pl.policy, listed)
+	g := newGate(pl.policy, listed, s.Spent)
+	g.partial = len(listing.Failed) > 0
 	f := pl.gateFacts(shown)
 	for _, one := range all {
 		g.add(one, f, slices.Contains(s.Doomed, one.Instance.ID))

@@ -98,7 +98,7 @@ func TestJudge(t *testing.T) {
 // passOf lets instances of some ages go through a gate that each of them passes.
 func passOf(p Policy, listed int, was freeze, ages map[InstanceID]time.Duration) (stop []InstanceID, is freeze, verdicts map[InstanceID]Verdict) {
 	p.Harvest = HarvestAll
-	g := newGate(p, listed)
+	g := newGate(p, listed, 0)
 	f := &gateFacts{
 		at: noon, controller: "c",
 		left:    func(InstanceID) (Verdict, string) { return "", "" },

@@ -200,7 +200,7 @@ func (e *engine) placed() {
 }
 
 // unclaimed takes an instance down that no machine has. What was seen of it
-// before stays known.
+// before stays known, unless it may be another one by the same id.
 func (e *engine) unclaimed(p *survey, i Instance) {
 	if has(e.reaper.spared, i.ID) {
 		p.spared[i.ID] = true
@@ -214,12 +214,12 @@ func (e *engine) unclaimed(p *survey, i Instance) {
 	if !ours {
 		return
 	}
-	if twin := p.seen[i.ID]; twin != nil {
-		twin.odd = twin.odd || twin.Instance != i
+	if p.seen[i.ID] != nil {
 		return
 	}
 	p.listed++
-	if before := e.sighted(i.ID); before != nil && before.Instance.Labels == i.Labels {
+	before := e.sighted(i.ID)
+	if before != nil && before.Instance.Labels == i.Labels && before.Instance.Created.Equal(i.Created) && !has(e.reaper.stopped, i.ID) {
 		p.seen[i.ID] = &sighting{Unclaimed: Unclaimed{Instance: i, Verdict: before.Verdict, Reason: before.Reason, First: before.First}}
 	}
 }
@@ -247,11 +247,11 @@ func (e *engine) countMissing() {
 		switch listed := u.listed; {
 		case listed:
 			u.listed, u.missed = false, 0
-		case u.rec.Instance == "" || u.rec.Life == Dead || u.start != nil:
+		case u.rec.Instance == "" || u.start != nil:
 			u.missed = 0
 		case e.inFailed(u, e.list.pass.failed):
 		case u.missed < missingOften:
-			if u.missed++; u.missed == missingOften {
+			if u.missed++; u.missed == missingOften && u.rec.Life != Dead {
 				e.tell(Event{Kind: EventMissing, Machine: u.rec.ID, Instance: u.rec.Instance, N: missingOften})
 			}
 		}
@@ -336,7 +336,8 @@ func (e *engine) judgeIfFresh() {
 	}
 	p := e.list.pass
 	e.list.stage, e.list.at = listJudge, 0
-	p.gate = newGate(e.policy, p.listed)
+	p.gate = newGate(e.policy, p.listed, e.spent())
+	p.gate.partial = len(p.failed) > 0
 	p.unsure = e.unsure()
 }
 
@@ -379,8 +380,11 @@ func (e *engine) judgeSlice() {
 		switch {
 		case s == nil:
 			s = &sighting{Unclaimed: Unclaimed{Instance: i}}
-		case s.pass == p:
-			continue // twice in the listing
+		case s.Instance != i:
+			s.odd = true // twice in the listing
+		}
+		if s.pass == p {
+			continue
 		}
 		s.pass = p
 		p.gate.add(s, f, e.sweep.doomed[i.ID] != nil)
@@ -426,6 +430,9 @@ func (e *engine) passJudged(p *survey) {
 	stop, e.list.freeze = p.gate.close(was, e.now)
 	p.gate = nil
 	e.tellFreeze(was.frozen, e.list.freeze.frozen)
+	if e.spent() == 0 {
+		e.sweep.spent, e.sweep.spentAt = 0, e.now
+	}
 	for _, s := range stop {
 		e.reap(s)
 	}
@@ -486,6 +493,16 @@ func (u *unit) asking() (since time.Time, asking bool) {
 	return since, false
 }
 
+// asking is the same for any broker. One that shows no labels but makes nothing
+// twice may have made what an earlier Task has asked for, as long as the machine
+// has not got so far that it is asked once more.
+func (e *engine) asking(u *unit) (since time.Time, asking bool) {
+	if since, asking = u.asking(); asking || e.cfg.labels || !e.cfg.dedupes || u.has(flagLooked|flagFresh) {
+		return since, asking
+	}
+	return since, lifePhases[u.life].starting()
+}
+
 // startOf gives the start that an instance may come of that was first seen then:
 // of its machine, or, where it carries no label, of any. Later ones can't have
 // made it (HV9).
@@ -498,13 +515,13 @@ func (e *engine) startOf() func(id MachineID, first time.Time) string {
 		var since time.Time
 		asking := false
 		if u := e.units[id]; u != nil {
-			since, asking = u.asking()
+			since, asking = e.asking(u)
 		}
 		if id == "" {
 			if !any.looked {
 				any.looked = true
 				for u := range e.astir {
-					if at, yes := u.asking(); yes && (!any.asking || at.Before(any.since)) {
+					if at, yes := e.asking(u); yes && (!any.asking || at.Before(any.since)) {
 						any.asking, any.since = true, at
 					}
 				}

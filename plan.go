@@ -389,9 +389,11 @@ type Snapshot struct {
 	Labels     bool
 
 	// Doomed names unknown instances that are on their way out already. They
-	// take no share of Policy.MaxUnknown. Frozen is what is frozen, and Approved
+	// take no share of Policy.MaxUnknown, but Spent of it is gone: listings
+	// within Policy.UnknownGrace share it. Frozen is what is frozen, and Approved
 	// what was approved of it (HV11).
 	Doomed   []InstanceID
+	Spent    int
 	Frozen   *Frozen
 	Approved []InstanceID
 

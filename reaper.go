@@ -10,9 +10,10 @@ import (
 // before it is reported.
 const lingers = 5 * time.Minute
 
-// goneFor is how long a spared instance must be missing from complete listings
-// before it is no longer remembered.
-const goneFor = time.Hour
+// goneFor is how long an instance that a mode has spared must be missing from
+// complete listings before it is no longer remembered: it may be off for weeks.
+// One that was kept is remembered as long as it is not stopped (HV3).
+const goneFor = 30 * 24 * time.Hour
 
 // A reaper remembers instances that must not be taken for unknown ones.
 type reaper struct {
@@ -202,9 +203,9 @@ func (e *engine) forgetSpared(p *survey) {
 	if len(p.failed) > 0 {
 		return
 	}
-	for id := range r.spared {
+	for id, s := range r.spared {
 		switch since, absent := r.absent[id]; {
-		case p.spared[id] || e.claims[id] != nil:
+		case s.fate == FateKept || p.spared[id] || e.claims[id] != nil:
 			delete(r.absent, id)
 		case !absent:
 			r.absent[id] = e.now

@@ -19,7 +19,7 @@ func (e *engine) doing() map[MachineID]Doing {
 		if u.start != nil {
 			d.Zone = e.ledger.name(e.ledger.zoneOf(u.slot))
 		}
-		d.Asked, d.Open = u.asking()
+		d.Asked, d.Open = e.asking(u)
 		doing[u.rec.ID] = d
 	}
 	return doing
@@ -44,6 +44,7 @@ func (e *engine) counted() (events map[EventKind]uint64, lanes map[string]LaneCo
 // addSeen adds what was seen, spared and frozen so far.
 func (e *engine) addSeen(s *Snapshot) {
 	e.addSpared(s)
+	s.Spent = e.spent()
 	s.Approved = slices.Sorted(maps.Keys(e.list.freeze.approved))
 	s.Frozen = e.list.freeze.frozen.sorted()
 	for id := range e.sweep.doomed {

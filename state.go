@@ -244,7 +244,9 @@ type IntentStore interface {
 }
 
 // A Spared is an instance that was left running on purpose when its record
-// was removed, and must not be taken for an unknown one later (HV3, HV4).
+// was removed, and must not be taken for an unknown one later (HV3, HV4). One
+// that was kept is remembered until it is stopped by us; one that a mode has
+// spared until it has been missing from all listings for 30 days.
 type Spared struct {
 	Instance InstanceID
 	Machine  MachineID // whose it was

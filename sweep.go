@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -15,6 +16,8 @@ type sweepState struct {
 	doomed  map[InstanceID]*doomed
 	fresh   []*doomed // of this pass, not yet in their order
 	waiting []*doomed // for a place among the stops, after those of dead machines (HV8)
+	spent   int       // how many have gone through the gate since spentAt
+	spentAt time.Time
 }
 
 // A doomed is an instance that has to be stopped and is that of no unit: one
@@ -68,7 +71,17 @@ func (e *engine) condemn(one doomed) {
 func (e *engine) reap(s *sighting) {
 	if e.allowsReap(s.Instance.ID) {
 		e.condemn(doomed{id: s.Instance.ID, machine: s.Instance.Labels.Machine, why: s.Reason, kind: doomUnknown})
+		e.sweep.spent++
 	}
+}
+
+// spent is how much of MaxUnknown is gone: there may be many listings for other
+// reasons, and those that come soon after a pass are no further one (HV11).
+func (e *engine) spent() int {
+	if e.now.Sub(e.sweep.spentAt) >= e.policy.unknownGrace() {
+		return 0
+	}
+	return e.sweep.spent
 }
 
 // reapSpared wants instances stopped that a mode has spared; none: all of them.
@@ -184,10 +197,15 @@ func (e *engine) letBe(d *doomed, why string) {
 
 // forgive lets what is unknown be when nobody drives the task any more: it has to
 // be seen anew.
-func (e *engine) forgive() {
-	for _, d := range e.sweep.doomed {
-		if d.kind == doomUnknown && d.op == nil {
-			e.pardon(d)
+func (e *engine) forgive(d *doomed) {
+	e.pardon(d)
+	e.reprieved(d, Result{Kind: ActionLeave, Reason: "nobody drives the task any more"})
+}
+
+func (e *engine) forgiveAll() {
+	for _, id := range slices.Sorted(maps.Keys(e.sweep.doomed)) {
+		if d := e.sweep.doomed[id]; d.kind == doomUnknown && d.op == nil {
+			e.forgive(d)
 		}
 	}
 }
@@ -195,7 +213,7 @@ func (e *engine) forgive() {
 // delay tries again after a back-off.
 func (e *engine) delay(d *doomed, err error) {
 	if e.quiet && d.kind == doomUnknown {
-		e.pardon(d)
+		e.forgive(d)
 		return
 	}
 	d.err = err
@@ -226,7 +244,7 @@ func (e *engine) doomedEnded(d *doomed, m *message) {
 func (e *engine) doomedAsked(d *doomed, m *message) {
 	switch err := e.askedFirst(m); {
 	case e.quiet && d.kind == doomUnknown:
-		e.pardon(d)
+		e.forgive(d)
 	case e.quiet:
 		e.sweep.fresh = append(e.sweep.fresh, d)
 	case err != nil:
