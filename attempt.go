@@ -289,7 +289,7 @@ func queueUndo(e *engine, u *unit, _ *message) { e.stops.Push("", u) }
 // undo stops the instance. It is not the instance in the record: that was read.
 func undo(e *engine, u *unit, _ *message) {
 	id := u.start.made.record.Instance
-	if why := e.spokenFor(id); why != "" {
+	if why := e.spokenFor(id, ""); why != "" {
 		// The broker has given an instance away twice.
 		e.stops.Done("")
 		e.tell(Event{Kind: EventOrphan, Machine: u.rec.ID, Instance: id, Err: errors.Errorf("instance %s %s, so it is not stopped", id, why)})
@@ -300,9 +300,10 @@ func undo(e *engine, u *unit, _ *message) {
 }
 
 // spokenFor is why an instance that was made for a machine, and that its record
-// does not have, must not be stopped all the same (HV3, HV4, HV5), or "".
-func (e *engine) spokenFor(id InstanceID) string {
-	if why := e.recorded(id); why != "" {
+// does not have, must not be stopped all the same (HV3, HV4, HV5), or "". Records
+// at fault count, save those of one machine.
+func (e *engine) spokenFor(id InstanceID, but MachineID) string {
+	if why := e.recorded(id, but); why != "" {
 		return why
 	}
 	if left, ok := e.reaper.spared[id]; ok {
@@ -312,12 +313,12 @@ func (e *engine) spokenFor(id InstanceID) string {
 }
 
 // recorded is whose record holds an instance, or "".
-func (e *engine) recorded(id InstanceID) string {
+func (e *engine) recorded(id InstanceID, but MachineID) string {
 	if owner := e.claims[id]; owner != nil {
 		return "is in the record of machine " + string(owner.rec.ID)
 	}
 	for _, m := range e.look.suspects {
-		if m.Instance == id {
+		if m.Instance == id && m.ID != but {
 			return "is in the record of machine " + string(m.ID) + ", which is at fault"
 		}
 	}

@@ -454,6 +454,7 @@ func (e *engine) claim(u *unit) {
 	if u.rec.Instance != "" {
 		u.nextClaim = e.claims[u.rec.Instance]
 		e.claims[u.rec.Instance] = u
+		e.holdBack(u.rec.Instance)
 	}
 }
 

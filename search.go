@@ -206,7 +206,7 @@ func (e *engine) candidates(u *unit) []Instance {
 	for _, i := range found {
 		// One that was to go, and isn't on its way yet, is better than another.
 		doomed := e.sweep.doomed[i.ID]
-		if !e.reaper.accounted(i.ID) && (doomed == nil || doomed.op == nil) && e.spokenFor(i.ID) == "" {
+		if !e.reaper.accounted(i.ID) && (doomed == nil || doomed.op == nil) && e.spokenFor(i.ID, u.rec.ID) == "" {
 			left = append(left, i)
 		}
 	}
@@ -377,6 +377,7 @@ func (e *engine) lookInto(u *unit, x unsure) {
 func (e *engine) adopt(u *unit, found []Instance) {
 	s, i := u.start, found[0]
 	s.surplus = found[1:]
+	asked := e.askedIn(u, i)
 	s.zone, s.found, s.unsure = noZone, nil, nil
 	if !e.zoneless(u) {
 		s.zone = e.ledger.intern(i.Zone)
@@ -387,6 +388,8 @@ func (e *engine) adopt(u *unit, found []Instance) {
 	}
 	if e.halfMade(i) {
 		s.known, s.open, s.keep, s.again, s.token = true, true, true, true, i.Labels.Token
+		s.zone = asked
+		e.ledger.place(u.slot, s.zone)
 		s.attempt = max(s.attempt, 1)
 		e.ask(u)
 		return
@@ -401,6 +404,22 @@ func (e *engine) adopt(u *unit, found []Instance) {
 // halfMade says whether an instance is to be asked for once more.
 func (e *engine) halfMade(i Instance) bool {
 	return i.State == InstanceStarting && e.cfg.dedupes && i.Labels.Token != ""
+}
+
+// askedIn is the zone in which an instance was asked for, as far as can be told:
+// the list of zones may have changed since.
+func (e *engine) askedIn(u *unit, i Instance) int32 {
+	switch s := u.start; {
+	case u.rec.ID.IsContainer():
+		return noZone
+	case s.open:
+		return s.zone
+	case s.stored.Token == i.Labels.Token:
+		return e.ledger.intern(s.stored.Zone)
+	case !e.cfg.zones:
+		return noZone
+	}
+	return e.ledger.intern(i.Zone)
 }
 
 // undoFound stops what was made for a machine that no longer wants it (ST13).

@@ -154,7 +154,7 @@ func (e *engine) stopDoomedNow(d *doomed) {
 // hold, for now.
 func (e *engine) reprieve(d *doomed) (why string, hold bool) {
 	id := d.id
-	if why := e.recorded(id); why != "" {
+	if why := e.recorded(id, ""); why != "" {
 		return "it " + why, false
 	}
 	if left := e.reaper.spared[id].fate; left == FateKept || left == FateSpared && d.kind != doomSpared {
@@ -187,6 +187,16 @@ func (e *engine) reprieve(d *doomed) (why string, hold bool) {
 	}
 	return "", false
 }
+
+// holdBack: an instance has an owner now, so a stop of it that still waits for
+// the Limiter is not made.
+func (e *engine) holdBack(id InstanceID) {
+	if d := e.sweep.doomed[id]; d != nil && d.op != nil && d.op.phase == phaseLimit {
+		e.cuts = append(e.cuts, cut{op: d.op, phase: phaseLimit, cause: errSpokenFor})
+	}
+}
+
+var errSpokenFor = errors.New("the instance is in a machine's record")
 
 // letBe ends an entry without a stop.
 func (e *engine) letBe(d *doomed, why string) {

@@ -163,7 +163,7 @@ func (w broker) Start(ctx context.Context, q provisioner.StartRequest) (r provis
 
 func (w broker) Stop(ctx context.Context, q provisioner.StopRequest) error {
 	id := q.Instances[0]
-	undo := w.s.current.Undo
+	undo, blind := w.s.current.Undo, w.s.current.Reap && !w.s.set.searchable()
 	w.s.checkHeld(w.s.current.task, callStop, q.Epoch)
 	f, err := w.do(ctx, callStop, w.s.current.id, func() error {
 		if err := w.fenced(q.Epoch); err != nil {
@@ -173,7 +173,10 @@ func (w broker) Stop(ctx context.Context, q provisioner.StopRequest) error {
 		if i == nil || !i.live {
 			return nil
 		}
-		w.s.checkStopped(i, undo)
+		if !blind { // or it may have been asked for again meanwhile, and nobody could tell
+			w.s.checkStopped(i, undo)
+		}
+		i.blind = blind
 		i.live = false
 		w.s.logf("stopped %s", id)
 		return nil

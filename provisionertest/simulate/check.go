@@ -75,7 +75,7 @@ func (s *sim) checkStop(t *task, j *job) {
 	case j.Undo:
 	case t.epoch != s.world.epoch: // it is not done without the lease
 	case !j.Reap:
-		if !t.mode.Destroyed() {
+		if !t.mode.Destroyed() && !t.before.Destroyed() { // it may change later in the same turn
 			s.fail("HV2", "instance %s of machine %s is stopped in mode %s", j.Instance, j.id, t.mode)
 		}
 	default:
@@ -92,15 +92,17 @@ func (s *sim) checkReap(t *task, i *instance) {
 	u, known := t.Unit(i.machine)
 	spare := s.set.labels && known && u.Instance != "" && u.Instance != string(i.id)
 	switch {
-	case !spare && !t.mode.Unknown():
+	case !spare && !t.mode.Unknown() && !t.before.Unknown():
 		s.fail("HV2", "instance %s of machine %s is stopped in mode %s", i.id, i.machine, t.mode)
 	case i.spared == t && !s.world.restored || i.spared != nil && remembered:
 		s.fail("HV4", "instance %s of machine %s is stopped, which was left when the record was removed", i.id, i.machine)
 	case s.set.labels && known && u.Alive && u.Instance == "":
 		s.fail("ST19", "instance %s of machine %s is stopped, and could be adopted", i.id, i.machine)
+	case !spare && s.set.labels && s.tooMany():
+		s.fail("HV11", "instance %s is stopped as unknown, which are too many: %v", i.id, s.world.unknown())
 	case !spare && t.iced:
 		s.fail("HV11", "instance %s is stopped as unknown, and that is frozen", i.id)
-	case !i.lost && !spare && !i.stranger && known && i.spared == nil && i.live && (s.set.labels || known && strings.Contains("searching announcing preparing deriving starting confirming", u.Life)):
+	case !i.lost && !spare && !i.stranger && known && u.Instance == "" && i.spared == nil && i.live && (s.set.labels || known && strings.Contains("searching announcing preparing deriving starting confirming", u.Life)):
 		s.fail("HV9", "instance %s of machine %s is stopped, as if nobody knew of it", i.id, i.machine)
 	case s.now-i.at < time.Minute && s.jump == 0:
 		s.fail("HV9", "instance %s of machine %s is stopped as unknown when it is %v old", i.id, i.machine, s.now-i.at)
@@ -130,7 +132,7 @@ func (s *sim) checkAsked(t *task, q provisioner.StartRequest) {
 	if l.Controller == "" || l.Machine != q.Machine || l.Nonce != q.Nonce || l.Token != q.Token || q.Token == "" || l.Epoch != q.Epoch {
 		s.fail("ST10", "machine %s is asked for with the labels %+v", q.Machine, l)
 	}
-	if zone, again := w.asked[q.Token]; again && zone != q.Zone && !w.restored {
+	if zone, again := w.asked[q.Token]; again && zone != "" && zone != q.Zone && !w.restored {
 		s.fail("ST11", "an attempt to start machine %s is repeated in zone %q, and was made in %q", q.Machine, q.Zone, zone)
 	}
 	w.asked[q.Token] = q.Zone
@@ -217,6 +219,8 @@ func (s *sim) heard(t *task, e provisioner.Event) {
 		t.failed[e.Machine], s.world.gave[e.Machine] = true, true
 	case provisioner.EventZonesOut:
 		t.failed[e.Machine] = true
+	case provisioner.EventRetryReset: // a person asks for a further try
+		s.world.gave[e.Machine] = s.world.gave[e.Machine] || !s.set.dedupes
 	case provisioner.EventKept:
 		t.kept[e.Instance] = true
 	case provisioner.EventFrozen:
@@ -342,7 +346,7 @@ func (s *sim) unrest() string {
 			return fmt.Sprintf("machine %s has instance %s, and %q is known", id, m.Instance, u.Instance)
 		}
 		// Without further looks nobody tells the zone of a record that was read later.
-		told := m.Zone != "" || s.set.resync == 0 && !w.restored
+		told := !w.restored && (m.Zone != "" || s.set.resync == 0)
 		if i := w.byID[m.Instance]; s.set.zoned && told && !id.IsContainer() && string(i.zone) != u.Zone {
 			return fmt.Sprintf("machine %s runs in %q and is counted in %q", id, i.zone, u.Zone)
 		}
@@ -361,12 +365,34 @@ func (s *sim) unrest() string {
 	return ""
 }
 
+// tooMany says whether more instances are unknown than is believed: only for
+// certain, so when nothing has gone wrong for long.
+func (s *sim) tooMany() bool {
+	if !s.calm || s.now-s.calmAt < 5*time.Minute {
+		return false
+	}
+	n, ours := 0, 0
+	for _, i := range s.world.instances {
+		m := s.world.machines[i.machine]
+		switch {
+		case !i.live || i.foreign:
+		case s.world.owner(i.id) == nil && i.spared == nil && i.lost && m == nil && s.now-max(i.at, i.free) > 6*time.Minute:
+			n++
+			ours++
+		default:
+			ours++
+		}
+	}
+	return n > 3 && n*5 > ours
+}
+
 // unknown are the living instances that no machine has or wants, and that are
 // ours by their labels.
 func (w *world) unknown() (ids []provisioner.InstanceID) {
 	for _, i := range w.instances {
 		m := w.machines[i.machine]
-		keep := w.s.task.kept[i.id] || m != nil && m.Keep // perhaps it is this one that is meant
+		_, remembered := w.spared[i.id]
+		keep := remembered || w.s.task.kept[i.id] || m != nil && m.Keep // perhaps it is this one that is meant
 		if i.live && i.lost && !keep && !i.foreign && i.spared == nil && w.owner(i.id) == nil && !w.waits(i.machine) {
 			ids = append(ids, i.id)
 		}
@@ -395,7 +421,7 @@ func (s *sim) checkRest() {
 		}
 	}
 	for _, m := range w.machines {
-		if i := w.byID[m.Instance]; i != nil && !i.live {
+		if i := w.byID[m.Instance]; i != nil && !i.live && !i.blind {
 			s.fail("HV5", "instance %s of machine %s is gone", i.id, m.ID)
 		}
 	}

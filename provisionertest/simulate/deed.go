@@ -105,8 +105,21 @@ func (s *sim) decide() {
 		}
 		s.deeds = append(s.deeds, deed{kind: kind, n: 100 + i, pick: d.next(), at: time.Duration(d.n(span*1000)) * time.Millisecond})
 	}
+	if one(4) { // much that no machine has
+		if one(2) {
+			set.labels, set.finder = false, true
+		}
+		s.mode = []provisioner.HarvestMode{provisioner.HarvestUnknown, provisioner.HarvestAll}[d.n(2)]
+		for i := range 1 + d.n(4) {
+			kind := []deedKind{deedMode, deedDeadAll, deedCrash, deedLose}[d.n(4)]
+			s.deeds = append(s.deeds, deed{kind: kind, n: 200 + i, pick: d.next(), at: time.Duration(d.n(span*1000)) * time.Millisecond})
+		}
+	}
 	if !set.consistent { // VisibilityGrace is waited for on the clock
 		s.deeds = slices.DeleteFunc(s.deeds, func(x deed) bool { return x.kind == deedJump })
+	}
+	if set.exclusive { // or what was left on purpose would be in the way of a machine that comes back
+		s.deeds = slices.DeleteFunc(s.deeds, func(x deed) bool { return x.kind == deedBackup })
 	}
 	if one(10) {
 		set.even = true
@@ -153,11 +166,13 @@ const (
 	deedStall
 	deedForeign
 	deedBackup
+	deedUnread
+	deedLose
 	deedKinds
 )
 
 var deedNames = [deedKinds]string{"add", "container", "dying", "dead", "dead-all", "keep", "forget", "return", "provision", "zone-down", "zone-up", "zone-gone",
-	"mode", "limits", "retry", "changed", "look", "jump", "crash", "restart", "stall", "foreign", "backup"}
+	"mode", "limits", "retry", "changed", "look", "jump", "crash", "restart", "stall", "foreign", "backup", "unread", "lose"}
 
 func (k deedKind) String() string { return deedNames[k] }
 
@@ -300,6 +315,23 @@ func (s *sim) act(x deed) {
 			w.restore()
 			said = "is restored"
 		}
+	case deedLose: // half of the records, or all
+		for i, id := range slices.Clone(w.order) {
+			if pick%2 == 0 || i%2 == 0 {
+				w.abandon(id)
+				if own := w.byID[w.machines[id].Instance]; own != nil && !own.foreign {
+					own.lost, own.recorded, own.free = true, false, s.now
+				} else if own != nil {
+					own.stranger = true
+				}
+				w.remove(id)
+				s.changed(id)
+			}
+		}
+		w.gone = nil // none of them comes back under its old id
+		said = "of records"
+	case deedUnread: // for a while
+		w.hidden[id] = hidden{s.now + time.Duration(pick%900)*time.Second, pick/900%2 == 0}
 	case deedStall:
 		if !s.set.lease || len(s.tasks) > 2 {
 			return

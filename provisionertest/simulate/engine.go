@@ -39,6 +39,7 @@ type task struct {
 	epoch    uint64                          // of its lease
 	may      map[provisioner.InstanceID]bool // be stopped, as the host has said last
 	kept     map[provisioner.InstanceID]bool // left running, as it has said
+	before   provisioner.HarvestMode         // the mode in force when its last turn had ended
 	iced     bool                            // no unknown instances are stopped
 	frozen   bool                            // it stands still, and does not know
 	jobs     []*job

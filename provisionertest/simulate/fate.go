@@ -90,6 +90,8 @@ var apply = [callKinds][]trouble{
 var off = []struct{ fault, why string }{
 	{"what is lost counts (as a leak, or as a second instance), where the broker neither shows labels nor can be searched by them", "nobody can find it; where it dedupes, only what was asked for again counts"},
 	{"what a crash leaves counts, of a machine that has no record any more, or another instance", "nobody looks for it but the harvest of unknown instances"},
+	{"an instance that is being stopped as unknown is asked for again, where the broker neither shows labels nor can be searched", "nobody can tell that it is the same; the mode alone decides (HV10)"},
+	{"what an old backup says of attempts is wrong", "intents are believed"},
 	{"a clock jumps while instances are seen late", "VisibilityGrace is waited for on that clock"},
 	{"a stop, a record or an intent comes to pass long after its controller has crashed, without a lease", "nothing tells the broker that it is not wanted any more"},
 	{"LXD profile changes", "LX1 to LX8"},
@@ -287,7 +289,7 @@ func (f fate) twistMachines(all []provisioner.MachineResult) []provisioner.Machi
 
 // unread is what a record looks like of which some fields could not be read.
 func unread(m *provisioner.Machine, fields provisioner.Fields) {
-	m.Unread = fields
+	m.Unread |= fields
 	if fields.Has(provisioner.FieldInstance) {
 		m.Instance, m.Zone = "", ""
 	}

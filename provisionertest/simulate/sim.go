@@ -34,6 +34,7 @@ type sim struct {
 	jump    time.Duration // the Task's clock is ahead by that
 	items   []item
 	over    bool
+	calmAt  time.Duration
 	calm    bool
 	leaving bool // the last Task ends
 
@@ -123,7 +124,7 @@ func (s *sim) play() {
 
 // settle ends the trouble and waits until everything rests.
 func (s *sim) settle() {
-	s.calm = true
+	s.calm, s.calmAt = true, s.now
 	s.world.mend()
 	s.logf("everything is well now")
 	for i := range s.world.zones {
@@ -281,7 +282,7 @@ func (s *sim) turn(t *task) {
 	for _, op := range ops {
 		s.begin(t, op)
 	}
-	t.quiet = t.hushed
+	t.quiet, t.before = t.hushed, t.mode
 	if cuts > 0 {
 		s.cutCalls(t)
 	}

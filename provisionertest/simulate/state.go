@@ -16,7 +16,15 @@ type state struct{ *world }
 // read gives one record as it is now, or as the fate of the call has it.
 func (w *world) read(id provisioner.MachineID) provisioner.MachineResult {
 	if m := w.machines[id]; m != nil {
-		return provisioner.MachineResult{ID: id, Machine: *m}
+		r := provisioner.MachineResult{ID: id, Machine: *m}
+		switch h := w.hidden[id]; {
+		case w.s.calm || w.s.now >= h.until:
+		case h.whole:
+			return provisioner.MachineResult{ID: id, Err: errors.WithType(errors.Errorf("machine %s may not be seen", id), errors.Unauthorized)}
+		default:
+			unread(&r.Machine, provisioner.FieldInstance)
+		}
+		return r
 	}
 	return provisioner.MachineResult{ID: id, Err: errors.NotFoundf("machine %s", id)}
 }
@@ -110,7 +118,7 @@ func (w state) Remove(ctx context.Context, r provisioner.Removal) error {
 			return errors.Errorf("machine %s is %s", r.Machine, m.Life)
 		}
 		if i := w.byID[m.Instance]; i != nil && i.live {
-			if _, remembered := w.spared[i.id]; w.s.set.spares && !remembered && !w.restored {
+			if _, remembered := w.spared[i.id]; w.s.set.spares && !remembered && !w.restored && m == was {
 				w.s.fail("HV4", "the record of machine %s is removed, and nobody remembers that %s is left", m.ID, i.id)
 			}
 			if !m.Keep && mode.Destroyed() && m == was { // and no new one of that name
@@ -119,7 +127,9 @@ func (w state) Remove(ctx context.Context, r provisioner.Removal) error {
 			i.spared, i.lost = t, m != was
 		}
 		w.remove(r.Machine)
-		w.removedBy[r.Machine] = t
+		if w.removedBy[r.Machine] = t; !slices.Contains(w.s.tasks, t) {
+			w.disown() // as if it had been removed before
+		}
 		w.s.logf("removed %s", r.Machine)
 		w.s.changed(r.Machine)
 		return nil
@@ -237,10 +247,12 @@ func (w state) Authenticate(ctx context.Context, reqs ...provisioner.AuthRequest
 }
 
 func (w state) Spared(ctx context.Context) (all []provisioner.Spared, err error) {
+	t := w.s.current.task
 	_, err = w.do(ctx, callSpared, "", func() error {
 		for _, i := range w.instances { // in their order
 			if s, ok := w.spared[i.id]; ok {
 				all = append(all, s)
+				t.kept[i.id] = true
 			}
 		}
 		return nil

@@ -29,6 +29,7 @@ type world struct {
 	pending   map[string]bool                // tokens of starts that come to pass later
 	gave      map[provisioner.MachineID]bool // its start was given up
 	spared    map[provisioner.InstanceID]provisioner.Spared
+	hidden    map[provisioner.MachineID]hidden
 	backup    *backup
 	restored  bool          // an old backup, at some time
 	recently  time.Duration // when that was
@@ -37,6 +38,12 @@ type world struct {
 	gone      []provisioner.MachineID        // whose records the host itself took away
 	away      map[provisioner.MachineID]bool // was taken away at some time
 	removedBy map[provisioner.MachineID]*task
+}
+
+// hidden is a record that can't be read until then, whole or its instance.
+type hidden struct {
+	until time.Duration
+	whole bool
 }
 
 type zone struct {
@@ -52,12 +59,14 @@ type instance struct {
 	nonce    string
 	token    string
 	at       time.Duration // when it was made
+	free     time.Duration // when it last had a record
 	slow     time.Duration // how long it takes to be up
 	live     bool
 	stranger bool  // and not ours at all
 	foreign  bool  // not made by a Task
 	spared   *task // that has taken its record away, as it was to be left
 	lost     bool  // no rule would find it
+	blind    bool  // it was stopped by a broker that could not tell whose it was
 	recorded bool  // SetInstance has said so
 }
 
@@ -65,7 +74,7 @@ func newWorld(s *sim) *world {
 	return &world{s: s, machines: map[provisioner.MachineID]*provisioner.Machine{}, retryable: map[provisioner.MachineID]bool{},
 		byID: map[provisioner.InstanceID]*instance{}, tokens: map[string]*instance{}, away: map[provisioner.MachineID]bool{},
 		asked: map[string]provisioner.ZoneName{}, intents: map[provisioner.MachineID]provisioner.Intent{}, stored: map[string]bool{}, pending: map[string]bool{},
-		removedBy: map[provisioner.MachineID]*task{}, gave: map[provisioner.MachineID]bool{},
+		removedBy: map[provisioner.MachineID]*task{}, gave: map[provisioner.MachineID]bool{}, hidden: map[provisioner.MachineID]hidden{},
 		spared: map[provisioner.InstanceID]provisioner.Spared{}}
 }
 
@@ -291,7 +300,7 @@ func (w *world) restore() {
 		case w.owner(i.id) != nil:
 			i.spared = nil
 		case i.spared == nil:
-			i.recorded = false
+			i.recorded, i.free = false, w.s.now
 			if i.lost = i.lost || !w.s.set.searchable() || w.s.set.intents || m == nil || m.Instance != "" || m.Life != provisioner.Alive; i.lost {
 				i.nonce = "" // of no attempt that anybody knows
 			}
@@ -379,7 +388,7 @@ func (s *sim) newTask() {
 	if s.set.limiter {
 		cfg.StartLimiter, cfg.StopLimiter = broker{w}, broker{w}
 	}
-	s.task = &task{Engine: s.newEngine(cfg), epoch: w.epoch, mode: s.mode, limits: s.limits, may: map[provisioner.InstanceID]bool{}, kept: map[provisioner.InstanceID]bool{},
+	s.task = &task{Engine: s.newEngine(cfg), epoch: w.epoch, mode: s.mode, before: s.mode, limits: s.limits, may: map[provisioner.InstanceID]bool{}, kept: map[provisioner.InstanceID]bool{},
 		zones: map[provisioner.MachineID]provisioner.ZoneName{}, shown: map[provisioner.MachineID]bridge.Unit{}, going: map[provisioner.MachineID]bool{}, forgot: map[provisioner.MachineID]bool{}, failed: map[provisioner.MachineID]bool{}, final: map[provisioner.MachineID]bool{}, writing: map[provisioner.MachineID]bool{}}
 	s.tasks = append(s.tasks, s.task)
 	s.task.Wake(true)
