@@ -36,7 +36,9 @@
 // What the package promises, it promises to a host that does this:
 //
 //  1. Give each controller of one cloud a name of its own, and let only one
-//     Task at a time act on a fleet: pass a [Lease] where there are several.
+//     Task at a time act on a fleet: pass a [Lease] where there are several. Two
+//     Tasks that each have a part of the fleet, and are shown each other's
+//     instances, need two names: what is in no record is unknown.
 //  2. List truthfully. [Listing].Complete is set only if every instance is in
 //     the listing, powered-off ones too, save for the zones in Failed.
 //  3. Start in the zone asked for, put the labels on the instance by the call

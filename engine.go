@@ -695,6 +695,9 @@ var (
 
 // wakeUp begins anew. For Run everything has to be read once more (LD1).
 func (e *engine) wakeUp(run bool) {
+	if e.quiet {
+		e.look.woken = e.seq
+	}
 	e.quiet, e.over = false, false
 	e.agenda.Drop(&e.grace.item)
 	if run {

@@ -231,13 +231,18 @@ func (t *Task) Apply(ctx context.Context, plan Plan) (Report, error) {
 		}
 		gate[a.Was.ID] = a
 	}
-	reap := map[InstanceID]bool{}
+	reap, all := map[InstanceID]bool{}, now.Sweep.byID()
 	for _, u := range plan.Sweep.Stop {
-		if slices.ContainsFunc(now.Sweep.Stop, func(x Unclaimed) bool { return x.Instance.ID == u.Instance.ID }) {
+		x, ok := all[u.Instance.ID]
+		if ok && x.Verdict == VerdictStop {
 			reap[u.Instance.ID] = true
 			continue
 		}
-		passed = append(passed, Result{Kind: ActionLeave, Instance: u.Instance.ID, Reason: reasonOtherwise + now.Sweep.reason(u.Instance.ID)})
+		reason := "it is not there, or some machine's"
+		if ok {
+			reason = x.Reason
+		}
+		passed = append(passed, Result{Kind: ActionLeave, Instance: u.Instance.ID, Reason: reasonOtherwise + reason})
 	}
 	if len(gate)+len(reap) == 0 {
 		return Report{passed}.sorted(), nil

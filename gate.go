@@ -331,8 +331,12 @@ func (pl *planner) sweep(claimed map[InstanceID]bool) Sweep {
 	g := newGate(pl.policy, listed, s.Spent)
 	g.partial = len(listing.Failed) > 0
 	f := pl.gateFacts(shown)
+	doomed := map[InstanceID]bool{}
+	for _, id := range s.Doomed {
+		doomed[id] = true
+	}
 	for _, one := range all {
-		g.add(one, f, slices.Contains(s.Doomed, one.Instance.ID))
+		g.add(one, f, doomed[one.Instance.ID])
 	}
 	sweep := Sweep{Listed: listed}
 	was := freeze{frozen: s.Frozen, approved: map[InstanceID]bool{}}
@@ -440,24 +444,13 @@ func (s Sweep) unknown() []Instance {
 	return list
 }
 
-// of is what becomes of an instance.
-func (s Sweep) of(i Instance) Unclaimed {
+// byID is what becomes of each.
+func (s Sweep) byID() map[InstanceID]Unclaimed {
+	all := make(map[InstanceID]Unclaimed, len(s.Stop)+len(s.Left))
 	for _, u := range slices.Concat(s.Stop, s.Left) {
-		if u.Instance.ID == i.ID {
-			return u
-		}
+		all[u.Instance.ID] = u
 	}
-	return Unclaimed{Instance: i, Reason: ReasonUnknown}
-}
-
-// reason is why an instance is not stopped now.
-func (s Sweep) reason(id InstanceID) string {
-	for _, u := range s.Left {
-		if u.Instance.ID == id {
-			return u.Reason
-		}
-	}
-	return "it is not there, or some machine's"
+	return all
 }
 
 // String gives it in one line.

@@ -1,6 +1,8 @@
 package provisioner
 
 import (
+	"encoding/json"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -124,5 +126,52 @@ func TestForgivenAreNotWaitedFor(t *testing.T) {
 	e.doomedEnded(e.sweep.doomed["x-2"], &message{op: &op{kind: opStop}, err: ErrTimedOut})
 	if len(w.dooms) != 0 || len(w.report.Results) != 2 {
 		t.Errorf("waits for %v; was told %v", w.dooms, w.report.Results)
+	}
+}
+
+// HV5, LD1: what is to be stopped from before is not stopped by what was known
+// when somebody drove the task the last time.
+func TestDoomedWaitForNewRecords(t *testing.T) {
+	l := newLister(engineConfig{}, Machine{ID: "0", Life: Alive, Instance: "i-0", Zone: "a"})
+	l.reaper.spared["x"], l.reaper.spared["y"] = sparing{FateSpared, "8"}, sparing{FateSpared, "9"}
+	l.see(0, Instance{ID: "i-0"}, Instance{ID: "x"}, Instance{ID: "y"})
+	l.step(noon, message{kind: msgQuiet})
+	l.step(noon, message{kind: msgReap, spared: []InstanceID{"x", "y"}})
+	l.fleet[0].Machine.Instance = "x"
+	l.step(noon.Add(time.Hour), message{kind: msgWake})
+	if len(l.ops) != 0 {
+		t.Fatalf("before the records were read: %v", l.callsOut())
+	}
+	l.see(time.Hour, Instance{ID: "x"}, Instance{ID: "y"})
+	if diff := cmp.Diff([]InstanceID{"y"}, l.stopped); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// HV3: what the host remembers is older than what has been decided since.
+func TestRememberedIsOlder(t *testing.T) {
+	e := newEngine(engineConfig{spares: true, random: func() float64 { return 0.5 }}, Policy{}, Limits{})
+	e.quiet = false
+	e.reaper.spare(Machine{ID: "1", Instance: "i-1"}, FateKept)
+	e.reaper.spare(Machine{ID: "2", Instance: "i-2"}, FateSpared)
+	e.sparedRead(&op{kind: opSpared}, &message{result: []Spared{
+		{Instance: "i-1", Machine: "1"}, {Instance: "i-2", Machine: "3", Kept: true}, {Instance: "i-3", Machine: "4"}}})
+	want := map[InstanceID]sparing{"i-1": {FateKept, "1"}, "i-2": {FateKept, "3"}, "i-3": {FateSpared, "4"}}
+	if diff := cmp.Diff(want, e.reaper.spared, cmp.AllowUnexported(sparing{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// HV13: a plan tells of many unknown instances in a time that grows with their
+// number only, as with a wrong credential.
+func TestPlanOfManyUnknown(t *testing.T) {
+	s := Snapshot{Controller: "c", Labels: true, At: noon, Listing: Listing{Complete: true}}
+	for i := range 50_000 {
+		s.Listing.Instances = append(s.Listing.Instances, Instance{ID: InstanceID(fmt.Sprint("x-", i)), Labels: Labels{Controller: "other"}})
+	}
+	began := time.Now()
+	text, err := json.Marshal(MakePlan(s, Policy{Harvest: HarvestAll}))
+	if took := time.Since(began); err != nil || len(text) < 50_000 || took > 20*time.Second {
+		t.Errorf("%d bytes in %v, %v", len(text), took, err)
 	}
 }

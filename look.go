@@ -22,7 +22,8 @@ const slice = 1024
 
 // lookState is where the reading of records and listings stands.
 type lookState struct {
-	loaded bool // a whole reading has succeeded (LD1)
+	loaded bool   // a whole reading has succeeded (LD1)
+	woken  uint64 // the newest reading when somebody began to drive
 
 	fleet  *op  // a whole reading under way
 	minor  bool // it, or what is being applied, is for the sweep alone

@@ -766,6 +766,9 @@ func (r *running) ask(n StopNotice) {
 		}
 	}
 	if r.drainer != nil {
+		if _, r.err = r.held(); r.err != nil {
+			return
+		}
 		if r.err = r.drainer.Drain(r.at(phaseDrain), n); r.err != nil {
 			r.err = errors.Annotate(tame(r.err), "draining")
 		}

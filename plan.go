@@ -864,9 +864,13 @@ func (p Plan) String() string {
 // labels are left out, for they hold a nonce. Sweep also has listed and, if it is
 // frozen, frozen: plan, reason, unknown, listed, since and instances.
 func (p Plan) MarshalJSON() ([]byte, error) {
-	instances := []Unclaimed{}
+	instances, all := []Unclaimed{}, p.Sweep.byID()
 	for _, i := range p.Unknown {
-		instances = append(instances, p.Sweep.of(i))
+		u := Unclaimed{Instance: i, Reason: ReasonUnknown}
+		if known, ok := all[i.ID]; ok {
+			u = known
+		}
+		instances = append(instances, u)
 	}
 	var sweep *Sweep
 	if len(p.Sweep.Stop)+len(p.Sweep.Left) > 0 || p.Sweep.Frozen != nil {

@@ -180,7 +180,9 @@ func (e *engine) sparedRead(o *op, m *message) {
 			if s.Kept {
 				fate = FateKept
 			}
-			r.spare(Machine{ID: s.Machine, Instance: s.Instance}, fate)
+			if known, ok := r.spared[s.Instance]; !ok || known.machine != s.Machine { // that is newer
+				r.spare(Machine{ID: s.Machine, Instance: s.Instance}, fate)
+			}
 			r.stored[s.Instance] = true
 		}
 		r.read, r.tries = true, 0
@@ -194,7 +196,8 @@ func (e *engine) toSpare(u *unit, a Action) *Spared {
 		return nil
 	}
 	e.reaper.stored[u.rec.Instance] = true
-	return &Spared{Instance: u.rec.Instance, Machine: u.rec.ID, Kept: a.Fate == FateKept}
+	kept := a.Fate == FateKept || e.reaper.keptBy(u.rec.Instance, u.rec.ID)
+	return &Spared{Instance: u.rec.Instance, Machine: u.rec.ID, Kept: kept}
 }
 
 // forgetSpared forgets spared instances that have been gone for long.

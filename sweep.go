@@ -106,8 +106,8 @@ func (e *engine) pardon(d *doomed) {
 
 // placeDoomed gives the places that dead machines leave over to the doomed.
 func (e *engine) placeDoomed() {
-	if e.quiet {
-		return
+	if e.quiet || e.look.woken > 0 && (e.look.began <= e.look.woken || !e.recordsKnown()) {
+		return // what is known may be old
 	}
 	slices.SortStableFunc(e.sweep.fresh, func(a, b *doomed) int { return cmp.Compare(a.id, b.id) })
 	e.sweep.waiting = append(e.sweep.waiting, e.sweep.fresh...)

@@ -821,6 +821,27 @@ func TestLease(t *testing.T) {
 	})
 }
 
+// LC6: to get a machine ready for its stop is an effect: the lease is looked at
+// right before, for the veto may have taken long.
+func TestLeaseIsLookedAtBeforeDraining(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := fleetOf(t, provisionertest.Settings{LostReplies: provisionertest.NeverLost}, 1, 0)
+		must(t, w.Add(provisioner.Machine{ID: "9", Life: provisioner.Dead, Instance: "i-dead", Zone: "a"}))
+		lease := w.TakeLease()
+		drained := false
+		cfg := configOf(w, nil)
+		cfg.Lease = lease
+		cfg.Veto = provisioner.VetoFunc(func(context.Context, provisioner.StopNotice) error { lease.Drop(); return nil })
+		cfg.Drain = provisioner.DrainFunc(func(context.Context, provisioner.StopNotice) error { drained = true; return nil })
+		if err := newTask(t, cfg).Run(t.Context()); !errors.Is(err, provisioner.ErrLeaseLost) {
+			t.Error(err)
+		}
+		if drained {
+			t.Error("drained after the lease was lost")
+		}
+	})
+}
+
 type brokenLease struct{ provisioner.Lease }
 
 func (brokenLease) Lost() <-chan struct{} { panic("lost its lease") }
