@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -383,8 +384,8 @@ func (e *engine) adopt(u *unit, found []Instance) {
 		s.zone = e.ledger.intern(i.Zone)
 	}
 	e.ledger.place(u.slot, s.zone)
-	if i.Labels.Nonce != "" {
-		s.nonce, s.config.Nonce = i.Labels.Nonce, i.Labels.Nonce
+	if n := i.Labels.Nonce; n != "" && n != s.nonce {
+		s.nonce, s.config.Nonce, s.own = n, n, cmp.Or(s.own, s.nonce)
 	}
 	if e.halfMade(i) {
 		s.known, s.open, s.keep, s.again, s.token = true, true, true, true, i.Labels.Token

@@ -12,6 +12,7 @@ import (
 // lane on, over all its attempts.
 type start struct {
 	nonce    string // the same over all attempts (ST10)
+	own      string // in its place before that of an instance that was there; or empty
 	info     *StartInfo
 	config   instancecfg.Config
 	members  []MachineID // of its group
@@ -424,6 +425,9 @@ func (e *engine) attempt(u *unit) {
 	if !s.again {
 		s.attempt++
 		s.token = ""
+		if s.own != "" { // under another, numbers may be taken that nobody here knows
+			s.nonce, s.config.Nonce, s.own = s.own, s.own, ""
+		}
 	}
 	e.ask(u)
 }

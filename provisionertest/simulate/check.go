@@ -144,7 +144,7 @@ func (s *sim) checkAsked(t *task, q provisioner.StartRequest) {
 // checkSwap looks at an intent that takes the place of another: one that is open
 // and may have made something is only given up with its start.
 func (s *sim) checkSwap(old, next provisioner.Intent) {
-	if i := s.world.tokens[old.Token]; old.Attempt > 0 && old.Token != next.Token && i != nil && i.live && !s.world.gave[next.Machine] && s.set.dedupes {
+	if i := s.world.tokens[old.Token]; old.Attempt > 0 && old.Token != next.Token && i != nil && i.live && !s.world.gave[next.Machine] && s.set.dedupes && !s.world.restored {
 		s.fail("ST11", "attempt %d to start machine %s has made %s, and attempt %d takes its place", old.Attempt, next.Machine, i.id, next.Attempt)
 	}
 }
@@ -217,6 +217,9 @@ func (s *sim) heard(t *task, e provisioner.Event) {
 			s.fail("ST14", "the start of machine %s fails during shutdown: %v", e.Machine, e.Err)
 		}
 		t.failed[e.Machine], s.world.gave[e.Machine] = true, true
+		if s.world.machines[e.Machine] == nil { // whoever takes a record away leaves its instance behind
+			s.world.leave(e.Machine)
+		}
 	case provisioner.EventZonesOut:
 		t.failed[e.Machine] = true
 	case provisioner.EventRetryReset: // a person asks for a further try
@@ -294,7 +297,7 @@ func (s *sim) checkTurn(t *task) {
 		case j.Late():
 		case j.Kind == "starting" || j.Kind == "deriving zones":
 			hold(j.id)
-		case j.Kind == "stopping":
+		case j.Kind == "stopping", j.Kind == "asking before a stop": // that has a place already
 			t.used.stops++
 		case j.Kind == "removing":
 			t.used.removals++
@@ -410,8 +413,9 @@ func (w *world) waits(id provisioner.MachineID) bool {
 func (s *sim) checkRest() {
 	w := s.world
 	for _, id := range w.adrift() {
-		if w.waits(w.byID[id].machine) {
-			continue // it is adopted when its host is ready
+		machine := w.byID[id].machine
+		if m := w.machines[machine]; w.waits(machine) || m != nil && m.Keep {
+			continue // it is adopted when its host is ready, or perhaps it is what is to be kept
 		}
 		s.fail("ST12", "instance %s of machine %s is left behind", id, w.byID[id].machine)
 	}
@@ -421,7 +425,7 @@ func (s *sim) checkRest() {
 		}
 	}
 	for _, m := range w.machines {
-		if i := w.byID[m.Instance]; i != nil && !i.live && !i.blind {
+		if i := w.byID[m.Instance]; i != nil && !i.live && !i.blind && !w.restored {
 			s.fail("HV5", "instance %s of machine %s is gone", i.id, m.ID)
 		}
 	}

@@ -180,7 +180,7 @@ func (k deedKind) String() string { return deedNames[k] }
 func (set *settings) searchable() bool { return set.labels || set.finder }
 
 // evenDeeds are those after which a fleet is still evenly spread.
-var evenDeeds = []deedKind{deedAdd, deedContainer, deedMode, deedLimits, deedRetry, deedChanged, deedLook, deedRestart}
+var evenDeeds = []deedKind{deedAdd, deedContainer, deedMode, deedLimits, deedRetry, deedChanged, deedLook}
 
 func (s *sim) act(x deed) {
 	if s.calm || !s.strikes(x.key, x.kind.String()) {

@@ -121,7 +121,7 @@ func (w state) Remove(ctx context.Context, r provisioner.Removal) error {
 			if _, remembered := w.spared[i.id]; w.s.set.spares && !remembered && !w.restored && m == was {
 				w.s.fail("HV4", "the record of machine %s is removed, and nobody remembers that %s is left", m.ID, i.id)
 			}
-			if !m.Keep && mode.Destroyed() && m == was { // and no new one of that name
+			if !m.Keep && mode.Destroyed() && m == was && !w.restored { // and no new one of that name
 				w.s.fail("HV6", "the record of machine %s is removed and its instance %s is not stopped", m.ID, m.Instance)
 			}
 			i.spared, i.lost = t, m != was

@@ -245,6 +245,10 @@ func (w *world) abandon(id provisioner.MachineID) {
 			return
 		}
 	}
+	w.leave(id)
+}
+
+func (w *world) leave(id provisioner.MachineID) {
 	for _, i := range w.instances {
 		i.lost = i.lost || i.live && i.machine == id && !i.foreign && w.owner(i.id) == nil
 	}
