@@ -285,6 +285,8 @@ func (e *engine) searched(u *unit, err error) {
 		e.queueAgain(u) // to record it is a part of the start
 	case s.cancelled && !s.open:
 		e.cancelStart(u, nil)
+	case e.leaving(u.rec.ID):
+		e.lookLater(u, err)
 	case s.none || s.once && (err == nil || errors.Is(err, errIncomplete)):
 		e.nothingThere(u)
 	default:
@@ -301,6 +303,17 @@ func (e *engine) askedInVain(u *unit) {
 		return
 	}
 	e.goOn(u, Outcome{Kind: OutcomeUnknown}, x.err, nil)
+}
+
+// leaving says whether an instance of the machine is being stopped: another is
+// not made before that is gone (ST12).
+func (e *engine) leaving(id MachineID) bool {
+	for _, d := range e.sweep.doomed {
+		if d.machine == id && d.op != nil {
+			return e.cfg.searches()
+		}
+	}
+	return false
 }
 
 // lookLater: nothing is seen, and that can't be believed yet. One that fails is

@@ -82,6 +82,9 @@ func queueStart(e *engine, u *unit, _ *message) {
 // longer to find out than its turn may be held up for.
 func (e *engine) inDoubt(u *unit) bool {
 	switch {
+	case e.leaving(u.rec.ID):
+		e.newStart(u)
+		return true
 	case !e.cfg.searches(), u.left == nil && (e.cfg.intents || u.has(flagLooked|flagFresh)):
 		return false
 	}

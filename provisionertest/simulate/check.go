@@ -112,7 +112,7 @@ func (s *sim) checkReap(t *task, i *instance) {
 // checkMade looks at an instance that is about to be made: the machine has no
 // other, and none that would be found.
 func (s *sim) checkMade(made *instance, q provisioner.StartRequest) {
-	if s.world.restored && s.set.intents {
+	if s.world.restored {
 		return // what an old backup says of attempts is believed
 	}
 	for _, i := range s.world.instances {

@@ -93,7 +93,6 @@ func (w *world) remove(id provisioner.MachineID) {
 	delete(w.machines, id)
 	delete(w.intents, id)
 	delete(w.removedBy, id)
-	delete(w.gave, id)
 	w.away[id] = true
 	w.order = slices.DeleteFunc(w.order, func(o provisioner.MachineID) bool { return o == id })
 }
@@ -214,14 +213,22 @@ func (s *sim) half() time.Duration {
 func (w *world) unheard(i *instance, by *task) {
 	m := w.machines[i.machine]
 	switch {
-	case !w.s.set.searchable(), w.restored && w.s.set.intents: // an old backup has old intents
+	case !w.s.set.searchable(), w.restored: // an old backup brings back what was found to be so
 		i.lost = true
 	case slices.Contains(w.s.tasks, by):
 	case m == nil: // the Task that has removed the record looks for a while
 		i.lost = i.lost || w.removedBy[i.machine] != w.s.task
+	case w.anew(i.machine):
+		i.lost = true
 	case m.Instance != "":
 		i.lost = i.lost || m.Instance != i.id
 	}
+}
+
+// anew says whether a machine has another record than that for which something
+// was asked for: intents go with records, and are believed.
+func (w *world) anew(id provisioner.MachineID) bool {
+	return w.s.set.intents && w.intents[id].Attempt == 0
 }
 
 // disown is the end of a controller: the next one finds what its machines want,
@@ -229,7 +236,7 @@ func (w *world) unheard(i *instance, by *task) {
 func (w *world) disown() {
 	for _, i := range w.instances {
 		if m := w.machines[i.machine]; i.live && !i.foreign && i.spared == nil && w.owner(i.id) == nil {
-			i.lost = i.lost || !w.s.set.searchable() || m == nil || m.Instance != ""
+			i.lost = i.lost || !w.s.set.searchable() || m == nil || m.Instance != "" || w.anew(i.machine)
 		}
 	}
 }
