@@ -19,7 +19,8 @@ type openAttempt struct {
 func ours(instances []Instance, controller string, id MachineID, token string) []Instance {
 	var found []Instance
 	for _, i := range instances {
-		if i.ID != "" && i.State != InstanceTerminated && i.Labels.Controller == controller && i.Labels.Machine == id {
+		twice := func(other Instance) bool { return other.ID == i.ID }
+		if i.ID != "" && i.State != InstanceTerminated && i.Labels.Controller == controller && i.Labels.Machine == id && !slices.ContainsFunc(found, twice) {
 			found = append(found, i)
 		}
 	}
@@ -30,7 +31,7 @@ func ours(instances []Instance, controller string, id MachineID, token string) [
 			a.Created.Compare(b.Created),
 			cmp.Compare(a.ID, b.ID))
 	})
-	return slices.CompactFunc(found, func(a, b Instance) bool { return a.ID == b.ID })
+	return found
 }
 
 func first(a, b bool) int {

@@ -110,12 +110,14 @@ func (e *engine) started(u *unit, r InstanceRecord) {
 func (e *engine) attemptFailed(u *unit, o *op, err error) {
 	s := u.start
 	if err == nil {
-		err = errors.New("the broker gave neither an instance nor an error")
+		err = errors.WithType(errors.New("the broker gave neither an instance nor an error"), errNoInstance)
 	}
 	e.heard(u, o, err)
 	last := OutcomeOf(err)
-	if s.open && (o.phase == phaseLimit || errors.Is(err, ErrLeaseLost)) {
-		last = Outcome{Kind: OutcomeUnknown} // the broker was not even asked, so that is as unknown as before (ST11)
+	switch {
+	case s.open && (o.phase == phaseLimit || errors.Is(err, ErrLeaseLost)),
+		errors.Is(err, errNoInstance) && (e.cfg.dedupes || e.cfg.searches()):
+		last = Outcome{Kind: OutcomeUnknown} // the broker was not even asked, or has told nothing (ST11)
 	}
 	was := s.open
 	s.open = last.Kind == OutcomeUnknown

@@ -33,6 +33,7 @@ func TestConfigErrorText(t *testing.T) {
 		ShutdownGrace:   -2,
 		Resync:          -2,
 		ZoneRefresh:     -2,
+		VisibilityGrace: -2,
 		EventBuffer:     -1,
 		Observers:       []provisioner.Observer{provisioner.ObserverFunc(nil), nil},
 	})
@@ -65,6 +66,7 @@ func TestConfigErrorText(t *testing.T) {
 	ShutdownGrace -2ns: want Off, 0 for the default, or more: not valid
 	Resync -2ns: want Off, 0 for the default, or more: not valid
 	ZoneRefresh -2ns: want Off, 0 for the default, or more: not valid
+	VisibilityGrace -2ns: want Off, 0 for the default, or more: not valid
 	EventBuffer -1: want 1 or more, or 0 for the default: not valid
 	Observers[0] nil: want an observer: not valid
 	Observers[1] nil: want an observer: not valid`
@@ -90,7 +92,7 @@ func TestConfigAcceptsNamedValues(t *testing.T) {
 			Retry:   provisioner.RetryPolicy{Retries: provisioner.NoRetries, Factor: 1, Jitter: provisioner.NoJitter, ZoneDelay: provisioner.Off, RoundDelay: provisioner.Off, MaxDelay: provisioner.Off, Deadline: provisioner.Off},
 			Backoff: provisioner.FixedRetry(0, 0),
 		},
-		LaunchTimeout: provisioner.Off, CallTimeout: provisioner.Off, RollbackTimeout: provisioner.Off, ShutdownGrace: provisioner.Off, Resync: provisioner.Off, ZoneRefresh: provisioner.Off,
+		LaunchTimeout: provisioner.Off, CallTimeout: provisioner.Off, RollbackTimeout: provisioner.Off, ShutdownGrace: provisioner.Off, Resync: provisioner.Off, ZoneRefresh: provisioner.Off, VisibilityGrace: provisioner.Off,
 	})
 	if err != nil {
 		t.Error(err)

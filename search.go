@@ -194,15 +194,11 @@ func (e *engine) oneLook(u *unit) bool {
 // first, as far as the last listing or search has shown.
 func (e *engine) candidates(u *unit) []Instance {
 	s := u.start
-	token := ""
-	if s.open {
-		token = s.token
-	}
 	instances := s.found
 	if s.found == nil {
 		instances = e.census.machines[u.rec.ID]
 	}
-	found := ours(instances, e.cfg.controller, u.rec.ID, token)
+	found := ours(instances, e.cfg.controller, u.rec.ID, e.openToken(u))
 	left := found[:0]
 	for _, i := range found {
 		// One that was to go, and isn't on its way yet, is better than another.
@@ -212,6 +208,18 @@ func (e *engine) candidates(u *unit) []Instance {
 		}
 	}
 	return left
+}
+
+// openToken is the token of a machine's open attempt, or "".
+func (e *engine) openToken(u *unit) string {
+	switch s := u.start; {
+	case !s.open:
+		return ""
+	case s.token != "":
+		return s.token
+	default:
+		return attemptToken(e.cfg.controller, u.rec.ID, s.nonce, s.attempt)
+	}
 }
 
 // search lets a machine wait, without a place, until it is known what is there.
@@ -275,11 +283,11 @@ func (e *engine) searched(u *unit, err error) {
 	switch found := e.candidates(u); {
 	case len(found) > 0 && s.cancelled:
 		e.undoFound(u, found)
-	case len(found) > 0 && s.unsure != nil && e.halfMade(found[0]) && found[0].Labels.Token == s.token:
+	case len(found) > 0 && s.unsure != nil && e.halfMade(found[0]) && found[0].Labels.Token == e.openToken(u):
 		e.askedInVain(u)
 	case len(found) > 0:
-		if !e.zoneless(u) { // it is there, so it counts
-			s.zone = e.ledger.intern(found[0].Zone)
+		if !e.zoneless(u) && !e.halfMade(found[0]) { // it is there, so it counts
+			s.zone = e.whereIs(u, found[0])
 			e.ledger.place(u.slot, s.zone)
 		}
 		e.queueAgain(u) // to record it is a part of the start
@@ -391,11 +399,11 @@ func (e *engine) lookInto(u *unit, x unsure) {
 func (e *engine) adopt(u *unit, found []Instance) {
 	s, i := u.start, found[0]
 	s.surplus = found[1:]
-	asked := e.askedIn(u, i)
-	s.zone, s.found, s.unsure = noZone, nil, nil
+	asked, zone := e.askedIn(u, i), noZone
 	if !e.zoneless(u) {
-		s.zone = e.ledger.intern(i.Zone)
+		zone = e.whereIs(u, i)
 	}
+	s.zone, s.found, s.unsure = zone, nil, nil
 	e.ledger.place(u.slot, s.zone)
 	if n := i.Labels.Nonce; n != "" && n != s.nonce {
 		s.nonce, s.config.Nonce, s.own = n, n, cmp.Or(s.own, s.nonce)
@@ -409,7 +417,7 @@ func (e *engine) adopt(u *unit, found []Instance) {
 		return
 	}
 	s.adopting, s.token, s.attempt = true, i.Labels.Token, max(s.attempt, 1)
-	record := InstanceRecord{Machine: u.rec.ID, Instance: i.ID, Nonce: s.nonce, Zone: i.Zone}
+	record := InstanceRecord{Machine: u.rec.ID, Instance: i.ID, Nonce: s.nonce, Zone: cmp.Or(i.Zone, e.ledger.name(s.zone))}
 	u.op = &op{kind: opStart, unit: u, phase: phaseRecord, lane: &e.starts, key: laneKey(u.rec.ID), req: startCall{request: StartRequest{Machine: u.rec.ID, Zone: e.ledger.name(s.zone)}, adopt: &record}}
 	e.enter(u, lifeStarting)
 	e.begin(u.op)
@@ -432,6 +440,15 @@ func (e *engine) askedIn(u *unit, i Instance) int32 {
 		return e.ledger.intern(s.stored.Zone)
 	case !e.cfg.zones:
 		return noZone
+	}
+	return e.ledger.intern(i.Zone)
+}
+
+// whereIs is the zone of an instance, which of the open attempt is known also if
+// it is not told.
+func (e *engine) whereIs(u *unit, i Instance) int32 {
+	if i.Zone == "" && i.Labels.Token != "" && i.Labels.Token == e.openToken(u) {
+		return u.start.zone
 	}
 	return e.ledger.intern(i.Zone)
 }

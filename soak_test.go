@@ -174,14 +174,13 @@ func (s *soak) fault(id provisioner.MachineID) {
 		f.For = time.Duration(1+s.r.IntN(600)) * time.Second
 	}
 	if f.Call == provisionertest.CallStart || f.Call == provisionertest.AnyCall {
-		// One that is cut off may have made an instance; see below.
+		// One that is cut off may have made an instance, see below.
 		f.For = min(f.For, 15*time.Second)
 		if f.What == provisionertest.TroubleHang {
 			return
 		}
 	}
-	// What a start has made before it was lost is found again by the identity
-	// rules, which are not in force yet.
+	// What a start has made before it was lost: see TestIdentitySoak.
 	f.After = f.Call != provisionertest.CallStart && s.pick(3)
 	if f.Validate() == nil {
 		s.must(s.w.Inject(f))

@@ -53,8 +53,16 @@ func oddResult(q StartRequest, result StartResult) error {
 	if f == nil {
 		return nil
 	}
-	return errors.NotValidf("start of machine %s: the broker's result: %s:", q.Machine, strings.Join(f, "; "))
+	err := errors.NotValidf("start of machine %s: the broker's result: %s:", q.Machine, strings.Join(f, "; "))
+	if result.Instance == "" {
+		err = errors.WithType(err, errNoInstance)
+	}
+	return err
 }
+
+// errNoInstance is what a result without an instance is: whether one was made,
+// it does not tell.
+const errNoInstance = errors.ConstError("no instance in the broker's result")
 
 func (f *faults) hardware(q StartRequest, result StartResult) {
 	h := result.Hardware
