@@ -89,7 +89,7 @@ var apply = [callKinds][]trouble{
 // off are the faults that no seed has yet, and why; -off prints them.
 var off = []struct{ fault, why string }{
 	{"what is lost counts (as a leak, or as a second instance), where the broker neither shows labels nor can be searched by them", "nobody can find it; where it dedupes, only what was asked for again counts"},
-	{"what a crash leaves counts, of a machine that has no record any more, or another instance", "nobody looks for it but the harvest of unknown instances"},
+	{"what a crash, or a shutdown whose grace was over, leaves counts, of a machine that has no record any more, or another instance", "nobody looks for it but the harvest of unknown instances"},
 	{"an instance that is being stopped as unknown is asked for again, where the broker neither shows labels nor can be searched", "nobody can tell that it is the same; the mode alone decides (HV10)"},
 	{"what an old backup says of attempts is wrong", "intents are believed"},
 	{"a clock jumps while instances are seen late", "VisibilityGrace is waited for on that clock"},

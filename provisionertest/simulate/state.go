@@ -127,7 +127,10 @@ func (w state) Remove(ctx context.Context, r provisioner.Removal) error {
 			i.spared, i.lost = t, m != was
 		}
 		w.remove(r.Machine)
-		if w.removedBy[r.Machine] = t; !slices.Contains(w.s.tasks, t) {
+		if m.Instance == "" { // of one that had an instance nobody expects another
+			w.removedBy[r.Machine] = t
+		}
+		if !slices.Contains(w.s.tasks, t) {
 			w.disown() // as if it had been removed before
 		}
 		w.s.logf("removed %s", r.Machine)
