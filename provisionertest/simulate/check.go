@@ -220,6 +220,8 @@ func (s *sim) heard(t *task, e provisioner.Event) {
 		if s.world.machines[e.Machine] == nil { // whoever takes a record away leaves its instance behind
 			s.world.leave(e.Machine)
 		}
+	case provisioner.EventAttemptFailed: // a slow start runs into its time-out without any trouble
+		s.uneven = true
 	case provisioner.EventZonesOut:
 		t.failed[e.Machine] = true
 	case provisioner.EventRetryReset: // a person asks for a further try

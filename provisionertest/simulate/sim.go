@@ -37,6 +37,7 @@ type sim struct {
 	calmAt  time.Duration
 	calm    bool
 	leaving bool // the last Task ends
+	uneven  bool // some attempt has failed
 
 	bad    *violation
 	steps  int

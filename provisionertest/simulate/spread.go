@@ -53,10 +53,10 @@ func (s *sim) checkChoice(t *task, ops []bridge.Op) {
 	}
 }
 
-// checkSpread: where every machine may go anywhere and nothing has gone wrong,
+// checkSpread: where every machine may go anywhere and no attempt has failed,
 // groups are even, and so is the fleet if it has none.
 func (s *sim) checkSpread() {
-	if !s.set.even {
+	if !s.set.even || s.uneven {
 		return
 	}
 	w := s.world
