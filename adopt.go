@@ -9,7 +9,8 @@ import (
 // been recorded nor has it certainly failed (ST10).
 type openAttempt struct {
 	Intent
-	op uint64 // the last operation when it ended; 0: before this Task
+	own string // start.own
+	op  uint64 // the last operation when it ended; 0: before this Task
 }
 
 // ours lists the instances that carry the labels of a machine of this

@@ -68,7 +68,7 @@ func (b *bench) answer(o *op) (message, bool) {
 			for _, z := range needs.Zones {
 				info.Constraints.Zones = append(info.Constraints.Zones, string(z))
 			}
-			all = append(all, prepared{nonce: "n", info: &info, group: needs.Group, err: needs.Err, final: needs.Err != nil})
+			all = append(all, prepared{nonce: "n", info: &info, authed: n.Auth, group: needs.Group, err: needs.Err, final: needs.Err != nil})
 		}
 		m.result = all
 	case opDerive:

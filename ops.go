@@ -299,7 +299,10 @@ func (h *host) zones(ctx context.Context) ([]Zone, error) {
 func (r *running) prepare(ctx context.Context, needs []need) {
 	all := make([]prepared, len(needs))
 	for i, n := range needs {
-		all[i] = prepared{nonce: n.Nonce, info: n.Info}
+		all[i] = prepared{nonce: n.Nonce, info: n.Info, authed: n.Auth}
+		if n.Config != nil {
+			all[i].config = *n.Config
+		}
 	}
 	r.prepareInfo(ctx, needs, all)
 	r.prepareAgents(needs, all)
@@ -475,7 +478,7 @@ func (r *running) prepareAuth(needs []need, all []prepared) {
 	if r.Authenticator == nil || r.err != nil {
 		return
 	}
-	places, ids := those(needs, all, func(n need) bool { return !n.Ready })
+	places, ids := those(needs, all, func(n need) bool { return n.Auth })
 	if len(ids) == 0 {
 		return
 	}

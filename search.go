@@ -274,12 +274,16 @@ func found(e *engine, u *unit, m *message) {
 		e.searched(u, m.err)
 		return
 	}
+	if s.found == nil && l.Complete {
+		s.found = []Instance{} // and what was listed before is not there any more
+	}
 	e.shown(u, l, sight{m.op.id, m.op.began})
 }
 
 // searched decides by what is seen. Nothing is only believed if it can be.
 func (e *engine) searched(u *unit, err error) {
 	s := u.start
+	s.trouble = nil
 	switch found := e.candidates(u); {
 	case len(found) > 0 && s.cancelled:
 		e.undoFound(u, found)
@@ -334,8 +338,8 @@ func (e *engine) lookLater(u *unit, err error) {
 	}
 	s.found = nil
 	next := e.wake(u, after)
-	if err != nil {
-		e.tell(Event{Kind: EventMachineFailed, Machine: u.rec.ID, Err: errors.Annotate(err, "searching for its instances"), Next: next})
+	if s.trouble = errors.Annotate(err, "searching for its instances"); err != nil {
+		e.tell(Event{Kind: EventMachineFailed, Machine: u.rec.ID, Err: s.trouble, Next: next})
 		e.settled(u, Result{Kind: ActionStart, Reason: "it is not known whether an instance of it is there", Err: err})
 	}
 }
@@ -413,7 +417,7 @@ func (e *engine) adopt(u *unit, found []Instance) {
 		s.zone = asked
 		e.ledger.place(u.slot, s.zone)
 		s.attempt = max(s.attempt, 1)
-		e.ask(u)
+		e.attempt(u)
 		return
 	}
 	s.adopting, s.token, s.attempt = true, i.Labels.Token, max(s.attempt, 1)

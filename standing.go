@@ -94,6 +94,9 @@ func (e *engine) explain(u *unit) Explanation {
 		if s.history.Cause != nil {
 			x.LastError = s.history.Cause
 		}
+		if s.trouble != nil {
+			x.LastError = s.trouble
+		}
 		if s.made != nil {
 			x.Instance, x.LastError = s.made.record.Instance, s.made.err
 			if s.made.stop != nil {

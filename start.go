@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/juju/errors"
@@ -15,6 +16,7 @@ type start struct {
 	own      string // in its place before that of an instance that was there; or empty
 	info     *StartInfo
 	config   instancecfg.Config
+	authed   string      // the nonce that the credentials in config were made for
 	members  []MachineID // of its group
 	ready    bool        // info and config are there
 	groupAt  time.Time
@@ -35,6 +37,7 @@ type start struct {
 	planned ZoneName // an applied plan's choice for the first attempt
 	began   time.Time
 	history StartError
+	trouble error // why it waits, where that is no attempt's failure
 
 	known    bool       // what there is of earlier attempts
 	since    uint64     // the last operation when the open attempt ended
@@ -106,7 +109,7 @@ func (e *engine) newStart(u *unit) {
 	u.start = s
 	if u.left != nil {
 		e.reopen(u, u.left.Intent)
-		s.since = u.left.op
+		s.own, s.since = u.left.own, u.left.op
 	}
 }
 
@@ -114,7 +117,7 @@ func (e *engine) newStart(u *unit) {
 // recorded nor certainly failed: it keeps nonce, zone and token (ST10).
 func (e *engine) reopen(u *unit, i Intent) {
 	s := u.start
-	s.nonce, s.attempt, s.token, s.zone = i.Nonce, i.Attempt, i.Token, noZone
+	s.nonce, s.attempt, s.token, s.zone = cmp.Or(i.Nonce, s.nonce), i.Attempt, i.Token, noZone
 	if i.Zone != "" {
 		s.zone = e.ledger.intern(i.Zone)
 	}
@@ -179,9 +182,11 @@ func joinBatch(e *engine, u *unit, _ *message) {
 // A need is what is to be read for one machine that has got its place.
 type need struct {
 	Machine MachineID
-	Ready   bool // information, intent and credentials are there: only the group
+	Ready   bool // information and intent are there
+	Auth    bool // credentials are not
 	Nonce   string
 	Info    *StartInfo
+	Config  *instancecfg.Config // if it is ready, and only credentials are missing
 }
 
 // flushBatch reads in bulk for those that have just got a place.
@@ -202,7 +207,7 @@ func (e *engine) flushBatch() {
 			}
 			u.op = o
 			o.units = append(o.units, u)
-			needs = append(needs, need{u.rec.ID, u.start.ready, u.start.nonce, u.start.info})
+			needs = append(needs, e.need(u))
 		}
 		batch = batch[n:]
 		if len(needs) > 0 {
@@ -212,12 +217,26 @@ func (e *engine) flushBatch() {
 	}
 }
 
+// need is what is to be read for a machine. An instance that is there has its
+// credentials, and others might take their place, so none are made before it is
+// known under which nonce something is started.
+func (e *engine) need(u *unit) need {
+	s := u.start
+	n := need{Machine: u.rec.ID, Ready: s.ready, Nonce: s.nonce, Info: s.info, Auth: !s.ready && s.own == "" && len(e.candidates(u)) == 0}
+	if s.ready && s.authed != s.nonce {
+		config := s.config
+		n.Auth, n.Config = true, &config
+	}
+	return n
+}
+
 // A prepared is what was read for one machine.
 type prepared struct {
 	nonce  string
 	intent Intent
 	info   *StartInfo
 	config instancecfg.Config
+	authed bool // its credentials are there
 	group  Group
 	seq    uint64 // of the reading
 	err    error
@@ -277,11 +296,15 @@ func preparedOne(e *engine, u *unit, m *message) {
 		return
 	}
 	nonce := s.nonce
+	s.trouble = nil
 	if !s.ready {
 		s.ready, s.nonce, s.info, s.config, s.stored = true, r.nonce, r.info, r.config, r.intent
 		u.tries = 0
 		s.wish.constraint = e.ledger.set(zoneNames(r.info.Constraints.Zones))
 		s.shape = shapeOf(r.info.Constraints)
+	}
+	if r.authed {
+		s.config, s.authed = r.config, s.nonce
 	}
 	s.groupAt, s.members = e.now, r.group.Members
 	if !u.rec.ID.IsContainer() {
@@ -346,6 +369,7 @@ func (e *engine) slotOf(id MachineID) (int32, bool) {
 // waitUnreachable: what a start needs could not be reached; that is a back-off
 // and no failure (ST15).
 func (e *engine) waitUnreachable(u *unit, err error) {
+	u.start.trouble = err
 	e.probe(u, noZone)
 	next := e.wake(u, e.backoff(&u.tries))
 	e.enter(u, lifeWaiting)
@@ -412,6 +436,13 @@ func (e *engine) attempt(u *unit) {
 			return
 		}
 	}
+	if !s.again && s.own != "" { // under another, numbers may be taken that nobody here knows
+		s.nonce, s.config.Nonce, s.own = s.own, s.own, ""
+	}
+	if s.authed != s.nonce {
+		joinBatch(e, u, nil)
+		return
+	}
 	switch {
 	case s.again: // where it was, whatever is known of zones now
 		e.ledger.place(u.slot, s.zone)
@@ -428,9 +459,6 @@ func (e *engine) attempt(u *unit) {
 	if !s.again {
 		s.attempt++
 		s.token = ""
-		if s.own != "" { // under another, numbers may be taken that nobody here knows
-			s.nonce, s.config.Nonce, s.own = s.own, s.own, ""
-		}
 	}
 	e.ask(u)
 }
@@ -698,7 +726,7 @@ func (e *engine) leftOpen(u *unit, recorded bool) *openAttempt {
 		return nil
 	}
 	i := Intent{Machine: u.rec.ID, Attempt: s.attempt, Token: s.token, Nonce: s.nonce, Zone: e.ledger.name(s.zone)}
-	return &openAttempt{i, e.opID}
+	return &openAttempt{i, s.own, e.opID}
 }
 
 // giveUp ends a start for good: it waits for a retry signal (ST7).

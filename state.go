@@ -176,8 +176,12 @@ type GroupResult struct {
 // logs in with.
 type Authenticator interface {
 	// Authenticate gives one result for each request, in any order. It is
-	// called once for all attempts of a start. A NotValid error is final for
-	// the machine; any other is tried again.
+	// called once for all attempts of a start, and not for an instance that
+	// is there already and is adopted. A start that is gone on with, after a
+	// restart or when something could not be reached, asks again under the
+	// same nonce: an agent may have what was given for that before, so it must
+	// still be good. A NotValid error is final for the machine; any other is
+	// tried again.
 	Authenticate(ctx context.Context, reqs ...AuthRequest) ([]AuthResult, error)
 }
 
