@@ -24,19 +24,20 @@ type engine struct {
 	now    time.Time
 	seq    uint64 // grows with each reading, so that stale ones show
 
-	units    map[MachineID]*unit
-	claims   map[InstanceID]*unit  // head of a chain through unit.nextClaim
-	children map[MachineID][]*unit // containers that wait for their host
-	depths   []int                 // units by depth that a reading has named
-	writing  map[MachineID]*shown  // status slots of forgotten machines that are being written
-	astir    map[*unit]struct{}    // whose life isn't resting
-	dead     map[*unit]struct{}    // whose record says so, and perhaps some others
-	bySlot   []*unit               // nil where a slot is free
-	free     []int32
-	ledger   *ledger
-	cool     cooldowns
-	reaper   reaper
-	census   census
+	units     map[MachineID]*unit
+	claims    map[InstanceID]*unit  // head of a chain through unit.nextClaim
+	children  map[MachineID][]*unit // containers that wait for their host
+	depths    []int                 // units by depth that a reading has named
+	writing   map[MachineID]*shown  // status slots of forgotten machines that are being written
+	astir     map[*unit]struct{}    // whose life isn't resting
+	dead      map[*unit]struct{}    // whose record says so, and perhaps some others
+	bySlot    []*unit               // nil where a slot is free
+	free      []int32
+	forgotten uint64 // machines, so far
+	ledger    *ledger
+	cool      cooldowns
+	reaper    reaper
+	census    census
 
 	starts   lane.Lane[*unit]
 	finds    lane.Lane[*unit] // searches for the instances of one machine

@@ -419,6 +419,7 @@ func (e *engine) forget(u *unit) {
 	e.ledger.leave(u.slot)
 	e.bySlot[u.slot] = nil
 	e.free = append(e.free, u.slot)
+	e.forgotten++
 	e.agenda.Drop(&u.item)
 	e.ceased(u)
 	e.waitNoMore(u)

@@ -254,7 +254,7 @@ func (s *scene) do(line string) string {
 	case "machine":
 		must(s.machine(args))
 	case "group":
-		s.w().SetGroup(arg(0), ids()[1:]...)
+		s.w().SetGroup(strings.TrimPrefix(arg(0), "-"), ids()[1:]...) // - is no key
 	case "profiles":
 		s.profiles = true
 		for _, c := range []provisionertest.Call{"change-profile", "set-profiles", "profile-status", "rm-profile"} {

@@ -18,6 +18,7 @@ type start struct {
 	config   instancecfg.Config
 	authed   string      // the nonce that the credentials in config were made for
 	members  []MachineID // of its group
+	joined   uint64      // how many machines had been forgotten when their slots were looked up
 	ready    bool        // info and config are there
 	groupAt  time.Time
 	derivedZ bool // the broker was asked for zones
@@ -306,7 +307,7 @@ func preparedOne(e *engine, u *unit, m *message) {
 	if r.authed {
 		s.config, s.authed = r.config, s.nonce
 	}
-	s.groupAt, s.members = e.now, r.group.Members
+	s.groupAt, s.members, s.joined = e.now, r.group.Members, e.forgotten
 	if !u.rec.ID.IsContainer() {
 		e.ledger.join(&s.wish, u.rec.ID, r.group, r.seq, e.slotOf)
 	}
@@ -477,6 +478,10 @@ func (e *engine) ask(u *unit) {
 // wish is what a start's next choice is made by.
 func (e *engine) wish(u *unit) *wish {
 	s := u.start
+	if s.wish.group != nil && s.joined != e.forgotten { // a member's slot may be another machine's by now
+		s.joined = e.forgotten
+		s.wish.group, _ = slotsOf(s.members, e.slotOf)
+	}
 	s.wish.failed, s.wish.cool, s.wish.now = &s.failed, e.cool.of(s.shape), e.now
 	return &s.wish
 }

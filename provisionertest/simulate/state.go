@@ -126,8 +126,10 @@ func (w state) Remove(ctx context.Context, r provisioner.Removal) error {
 			}
 			i.spared, i.lost = t, m != was
 		}
-		w.remove(r.Machine)
-		if m.Instance == "" { // of one that had an instance nobody expects another
+		if m.Instance != "" { // nobody expects another
+			w.leave(r.Machine)
+		}
+		if w.remove(r.Machine); m.Instance == "" {
 			w.removedBy[r.Machine] = t
 		}
 		if !slices.Contains(w.s.tasks, t) {
