@@ -54,6 +54,7 @@ func attemptEnded(e *engine, u *unit, m *message) {
 		e.beginUndo(u)
 	case r.write != nil:
 		s.made = &madeInstance{record: r.record, err: r.write}
+		e.reaper.undoing[r.record.Instance] = true // it is known whose it is, however long it has been listed
 		e.tell(Event{Kind: EventRecordFailed, Machine: u.rec.ID, Instance: r.record.Instance, Err: r.write})
 		e.enter(u, lifeConfirming)
 		confirmAgain(e, u, nil)
@@ -262,6 +263,7 @@ func confirmed(e *engine, u *unit, m *message) {
 	case s.adopting && record.Life == Alive && record.Instance == "":
 		// It runs, perhaps since long, and is the machine's: tried again.
 		failed := s.made.err
+		delete(e.reaper.undoing, s.made.record.Instance)
 		// Until then it is what an open attempt has made.
 		s.made, s.adopting, s.known = nil, false, false
 		s.open, s.since, s.none, s.looked = true, e.opID, false, sight{}

@@ -577,7 +577,8 @@ type zoneState struct {
 	at    time.Time
 	tries uint8
 	retry moment
-	stale bool // something to place has come since
+	err   error // why it could not be read so far
+	stale bool  // something to place has come since
 
 	warned map[ZoneName]EventKind // of zones that can't be used
 
@@ -604,6 +605,20 @@ func (e *engine) readZones() {
 	e.begin(e.zones.op)
 }
 
+// zonesUnread: nothing can be placed until the zones have been read (AZ2).
+// Whoever waits for a look doesn't wait for that.
+func (e *engine) zonesUnread(err error) {
+	e.zones.err = errors.Annotate(err, "the zones could not be read")
+	if len(e.watch) == 0 {
+		return
+	}
+	for _, u := range sortedUnits(e.astir) {
+		if u.life == lifeQueued {
+			e.settled(u, Result{Kind: ActionStart, Reason: "it waits for the zones to be read", Err: e.zones.err})
+		}
+	}
+}
+
 func (e *engine) zonesRead(o *op, m *message) {
 	e.zones.op = nil
 	if e.quiet {
@@ -625,12 +640,13 @@ func (e *engine) zonesRead(o *op, m *message) {
 		if !e.zones.read {
 			next = e.now.Add(e.backoff(&e.zones.tries))
 			e.at(&e.zones.retry, next)
+			e.zonesUnread(err)
 		}
 		e.tell(Event{Kind: EventCallFailed, Text: o.kind.String(), Err: err, Next: next})
 		e.zonesChanged() // the last list is in force, and a zone may have come due
 		return
 	}
-	e.zones.read, e.zones.at, e.zones.tries = true, e.now, 0
+	e.zones.read, e.zones.at, e.zones.tries, e.zones.err = true, e.now, 0, nil
 	e.ledger.setZones(zones)
 	e.warnZones()
 	usable, out := FilterZones(zones)

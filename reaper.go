@@ -20,7 +20,7 @@ type reaper struct {
 	spared  map[InstanceID]sparing   // left running when their record was removed
 	stopped map[InstanceID]time.Time // by us, and perhaps still listed
 	room    int                      // how many of those are put up with until the old ones are forgotten
-	undoing map[InstanceID]bool      // made by us, not recorded, on their way out
+	undoing map[InstanceID]bool      // made by us, and not known to be recorded
 
 	bare map[MachineID]time.Time // removed without an instance: which may still show: when
 
@@ -72,7 +72,7 @@ func (r *reaper) left(id InstanceID) (Verdict, string) {
 	case has(r.stopped, id):
 		return VerdictStopped, "it was stopped, and is still listed"
 	case r.undoing[id]:
-		return VerdictStopped, "it could not be recorded, and is about to be stopped"
+		return VerdictStopped, "it could not be recorded, and is recorded or stopped yet"
 	}
 	return "", ""
 }

@@ -87,6 +87,9 @@ func (e *engine) explain(u *unit) Explanation {
 	if u.failed != nil {
 		x.LastError = u.failed
 	}
+	if u.life == lifeQueued && e.zones.err != nil {
+		x.Reason, x.LastError, x.Next = "it waits for the zones to be read", e.zones.err, e.zones.retry.item.At()
+	}
 	w := wish{slot: u.slot, hash: hashString(string(u.rec.ID))}
 	if s := u.start; s != nil {
 		x.Attempt, x.Zone = s.attempt, e.ledger.name(s.zone)

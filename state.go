@@ -236,13 +236,15 @@ type IntentResult struct {
 
 // An IntentStore is a state that can keep intents, one for each machine that
 // is being started. An intent goes when its machine's record is removed; once
-// the machine is provisioned it is not looked at any more.
+// the machine is provisioned it is not looked at any more. Machine is set in old
+// and next, always; an intent with nothing besides means that none is stored.
+// Compare At with Equal.
 type IntentStore interface {
 	// Intents gives one result for each id, in any order.
 	Intents(ctx context.Context, ids ...MachineID) ([]IntentResult, error)
 
 	// SwapIntent puts next in the place of old, if old is what is stored
-	// (a zero one: nothing is), and fails without a change otherwise. An
+	// (one with only Machine: nothing is), and fails without a change otherwise. An
 	// error ends that start: the machine and its intent are read again.
 	SwapIntent(ctx context.Context, old, next Intent) error
 }

@@ -268,7 +268,9 @@ func TestAcmeRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range task.Capabilities() {
-		t.Log(c.Name, c.Found, c.Without) // what the Task has found, and does without
+		if c.Found == "" {
+			t.Log("without a", c.Name, c.Without)
+		}
 	}
 	if _, err := task.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
